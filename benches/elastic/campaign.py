@@ -6,13 +6,17 @@ the discovery script fails, while a small network is trained.
     scripts/bench-elastic --jobs 5 --seed 7
     scripts/bench-elastic --replay 12 --keep     # job 12 of this seed; keeps its folder
     scripts/bench-elastic --hosts 3              # on up to three network namespaces; needs root
+    scripts/bench-elastic --jobs 0 --pairs 0 --resets 1000 --changes 200
+    scripts/bench-elastic --jobs 0 --pairs 0 --digits --hosts 3
 
 Each job is drawn from the seed. It must end with the weights of one process that repeats the steps
 which count, as the logs of the ranks give them (benches/elastic/judge.py has the rules), within a
 deadline for each fault, and without processes that are left over. The exit status is 1 if one does
-not. Then measures the overhead of jobs without faults (--pairs; --jobs 0 measures only that).
-Writes OUT/elastic.json, with --hosts OUT/hosts.json, OUT/overhead.json, and OUT/README.md of all
-three, also while it runs.
+not. Then measures the overhead of jobs without faults (--pairs). With --resets and --changes, it
+resets one job many times and looks for what that leaves behind; with --digits, it compares the
+accuracy of examples/torch/elastic.py with faults and without.
+Writes OUT/elastic.json, with --hosts OUT/hosts.json, OUT/overhead.json, OUT/resets.json,
+OUT/digits.json, and OUT/README.md of all, also while it runs.
 """
 
 import argparse
@@ -28,9 +32,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
+import digits  # noqa: E402
 import judge  # noqa: E402
 import overhead  # noqa: E402
 import report  # noqa: E402
+import resets  # noqa: E402
 import schedule  # noqa: E402
 from hosts import Namespaces, ThisMachine  # noqa: E402
 from interleave import ROOT, circumstances  # noqa: E402
@@ -53,7 +59,7 @@ def run(options, number):
         hosts.close()
     if outcome.end == "finished":
         outcome.problems += judge.judge(job.logs)
-    elif outcome.end != "all ranks lost" and outcome.end != "hang":
+    elif outcome.end not in ("all ranks lost", "error told", "hang"):
         outcome.problems.append(f"the job ended with {outcome.end}")
     if outcome.problems:
         print(f"job {number} of seed {options.seed}: {drawn}", file=sys.stderr)
@@ -109,6 +115,9 @@ def arguments():
     add("--replay", type=int, metavar="NUMBER", help="only this job; writes no results")
     add("--keep", action="store_true", help="keep the folders of all jobs")
     add("--pairs", type=int, default=10, help="pairs of jobs without (%(default)s)")
+    add("--resets", type=int, default=0, metavar="N", help="resets by operations that fail")
+    add("--changes", type=int, default=0, metavar="N", help="resets by slots that come and go")
+    add("--digits", action="store_true", help="accuracy of examples/torch/elastic.py")
     add("--note", default="", help="text for the page, such as how ronde was built")
     add("--folder", type=pathlib.Path, default=ROOT / "target" / "elastic", help="of the jobs")
     add("--out", type=pathlib.Path, default=ROOT / "results" / "elastic")
@@ -150,7 +159,41 @@ def main():
         for _ in range(options.pairs):
             pairs.append(overhead.pair(options.folder))
             record.write(pairs=pairs)
+    failed += count_resets(options) + train_digits(options)
     sys.exit(1 if failed else 0)
+
+
+def count_resets(options):
+    """Resets one job many times; returns how much of it has grown."""
+    record, outcomes, found = Record(options, "resets"), {}, []
+    ways = {
+        "operations that fail": (resets.operations_fail, options.resets),
+        "slots that come and go": (resets.slots_change, options.changes),
+    }
+    for name, (way, count) in ways.items():
+        if count > 0:
+            outcomes[name] = way(options.folder, count)
+            found += resets.grown(outcomes[name])
+            record.write(jobs=outcomes)
+            print(f"{name}: {outcomes[name]}", flush=True)
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return len(found)
+
+
+def train_digits(options):
+    """Compares the accuracy of the example with and without faults; returns the problems' number."""
+    if not options.digits:
+        return 0
+    record, outcomes = Record(options, "digits"), []
+    for outcome in digits.jobs(options.folder, options.hosts > 1):
+        outcomes.append(outcome)
+        record.write(jobs=outcomes)
+        print(outcome, flush=True)
+    found = digits.problems(outcomes)
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return len(found)
 
 
 if __name__ == "__main__":

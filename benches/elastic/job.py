@@ -2,38 +2,26 @@
 end."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import random
 import signal
-import subprocess
 import sys
 import time
 
 import schedule
+from launched import POLL_S, Hang, Launched, is_alive
 from logs import Logs
+from schedule import ORDERS
 
 RANK = pathlib.Path(__file__).resolve().parent / "rank.py"
-MARK = "ELASTIC_CAMPAIGN_JOB"
-POLL_S = 0.02
 RECOVERY_S = 60  # a job that has not continued by then hangs: longer than its own timeouts
 START_S = 150  # for the start of processes, which a busy machine delays
 LEFTOVER_S = 5  # by then the processes of a job whose launcher has ended are gone
+PLANTED = b"planted by the campaign"  # as benches/elastic/rank.py raises it
 
-SCRIPT = """\
-#!/bin/sh
-# Prints the hosts, or does what the fault says.
-fault=$(cat {folder}/script-fault 2>/dev/null)
-case $fault in
-    fails) exit 3 ;;
-    nonsense) echo "<html>503 Service Unavailable</html>"; exit 0 ;;
-    zero) sed 's/:.*/:0/' {folder}/hosts; exit 0 ;;
-    twice) cat {folder}/hosts {folder}/hosts; exit 0 ;;
-    hangs) exec sleep 1000 ;;
-esac
-echo >> {folder}/polls
-cat {folder}/hosts
-"""
+DEATHS = {"two at once": 2, "kill during a reset": 2, "two deaths during a reset": 3}
 
 SCRIPT_FAULTS = {
     "script fails": "fails",
@@ -42,10 +30,6 @@ SCRIPT_FAULTS = {
     "script prints a host twice": "twice",
     "script hangs": "hangs",
 }
-
-
-class Hang(Exception):
-    """The job did not do within the deadline what it had to."""
 
 
 @dataclasses.dataclass
@@ -65,23 +49,24 @@ class Outcome:
     seconds: float
 
 
-class Job:
+class Job(Launched):
     def __init__(self, drawn, hosts, folder):
-        self.drawn, self.hosts, self.folder = drawn, hosts, folder
-        self.mark = f"{os.getpid()}-{drawn.number}"
-        self.slots = {host: drawn.slots for host in hosts.names[: drawn.hosts]}
+        slots = {host: drawn.slots for host in hosts.names[: drawn.hosts]}
+        super().__init__(hosts, folder, slots, drawn.number)
+        self.drawn = drawn
         self.logs = Logs(folder / "logs")
         self.gone = set()  # processes that were killed or stopped
         self.faults, self.recoveries, self.arrivals = [], {}, []
         self.last_death = 0.0
         self.is_settled = True  # the ranks went on after the last death, before the next fault
         self.has_failed = False  # a host may cool down
-        self.output = folder / "output"
-        self.process = None
+        self.end_awaited = "finished"
 
     def run(self):
         began = time.monotonic()
-        self.start()
+        (self.folder / "logs").mkdir(parents=True)
+        flags = ["--min-np", 1, "--blacklist-cooldown-range", 1, 60, "--elastic-timeout", START_S]
+        self.start(flags, [sys.executable, RANK, self.folder])
         problems, end = [], None
         try:
             self.wait(lambda: self.steps_since(0), "the first step", START_S)
@@ -111,50 +96,16 @@ class Job:
             seconds=time.monotonic() - began,
         )
 
-    def start(self):
-        (self.folder / "logs").mkdir(parents=True)
-        self.write_hosts()
-        script = self.folder / "hosts.sh"
-        script.write_text(SCRIPT.format(folder=self.folder))
-        script.chmod(0o755)
-        count = sum(self.slots.values())
-        flags = ["-np", count, "--min-np", 1, "--blacklist-cooldown-range", 1, 60]
-        flags += ["--host-discovery-script", script, "--elastic-timeout", START_S]
-        launcher = [sys.executable, "-m", "ronde", "run", *flags, *self.hosts.flags, "--"]
-        words = [str(word) for word in [*launcher, sys.executable, RANK, self.folder]]
-        environment = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
-        if self.hosts.path:
-            environment["PATH"] = f"{self.hosts.path}:{environment['PATH']}"
-        with open(self.output, "wb") as output:
-            self.process = subprocess.Popen(
-                self.hosts.command(words),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    def write_hosts(self):
-        text = "".join(f"{host}:{slots}\n" for host, slots in self.slots.items())
-        new = self.folder / "hosts.new"
-        new.write_text(text)
-        new.rename(self.folder / "hosts")
-
     # What the job does.
 
     def wait(self, condition, what, seconds=RECOVERY_S):
         """Waits for a condition on the logs; Hang if it takes too long or the job ends."""
-        deadline = time.monotonic() + seconds
-        while True:
-            has_ended = self.process.poll() is not None
+
+        def is_met():
             self.logs.update()
-            if result := condition():
-                return result
-            if has_ended:
-                raise Hang(f"the job ended with code {self.process.returncode} before {what}")
-            if time.monotonic() > deadline:
-                raise Hang(f"{what}: not within {seconds} s")
-            time.sleep(POLL_S)
+            return condition()
+
+        return super().wait(is_met, what, seconds)
 
     def steps_since(self, since):
         """Time of the first step of a generation that began after a time, if there is one."""
@@ -194,8 +145,10 @@ class Job:
             took_effect = self.change_slots(1 if fault.kind == "add slots" else -1, random_)
         elif fault.kind in schedule.HOST_FAULTS:
             took_effect = self.change_hosts(fault, random_)
-        elif fault.kind == schedule.ALL:
+        elif fault.kind == "kill all":
             took_effect = self.kill_all()
+        elif fault.kind in ORDERS:
+            took_effect = self.order(fault, random_)
         else:
             took_effect = self.kill(fault, random_)
         if took_effect:
@@ -203,54 +156,91 @@ class Job:
 
     def kill(self, fault, random_):
         """Kills or stops ranks, and waits for the first step without them."""
-        deaths = 2 if fault.kind in ("two at once", "kill during a reset") else 1
-        if sum(self.slots.values()) <= deaths:
-            return False  # no rank would be left
-        # Lost ranks are replaced after their host's cool-down, which doubles with each failure.
-        seconds = START_S + 2 ** len(self.faults)
-        self.wait(lambda: len(self.live()) > deaths, f"{deaths + 1} ranks", seconds)
+        deaths = DEATHS.get(fault.kind, 1)
+        if not self.has_more_ranks(deaths):
+            return False
         live = self.live()
         ranks = random_.sample(sorted(live), deaths)
         if fault.kind == "kill rank 0":
             ranks = [min(live)]
-        if fault.kind == "kill in a commit":
-            return self.kill_in_commit(fault, random_)
         for index, rank in enumerate(ranks):
-            if index and fault.kind == "kill during a reset":
+            if index and "during a reset" in fault.kind:
                 time.sleep(random_.choice([0.01, 0.05, 0.2, 1]) * random_.random())
             self.signal(live[rank], fault.kind == "stop")
         self.died(fault, time.monotonic())
         return True
 
-    def kill_in_commit(self, fault, random_):
-        rank = random_.choice([0, max(self.live())])
-        order = self.folder / "die"
-        order.write_text(f"{rank} {random_.choice(['before', 'after'])}")
-
-        def deaths():
-            dying = (process.first("dies") for process in self.logs.processes.values())
-            return [record["t"] for record in dying if record and record["t"] > before]
-
-        before = time.monotonic()
-        try:
-            # The ranks may be fewer by now, and none with this number left.
-            death = max(self.wait(deaths, "the end of a rank in a commit", 10))
-        except Hang:
-            order.unlink(missing_ok=True)
-            if self.process.poll() is not None:
-                raise
+    def has_more_ranks(self, deaths):
+        """Waits until more ranks run than are to die; False if the job has not so many."""
+        if sum(self.slots.values()) <= deaths:
             return False
-        self.died(fault, death)
+        # Lost ranks are replaced after their host's cool-down, which doubles with each failure.
+        seconds = START_S + 2 ** len(self.faults)
+        self.wait(lambda: len(self.live()) > deaths, f"{deaths + 1} ranks", seconds)
         return True
 
-    def died(self, fault, death):
-        """Waits for the first step without the ranks that have died, if the fault is awaited."""
-        self.last_death, self.has_failed = time.monotonic(), True
-        if fault.is_awaited:
+    def order(self, fault, random_):
+        """Has a rank, or all, do what the fault says, and waits for the first step after it."""
+        order = ORDERS[fault.kind]
+        is_last = order.ranks == "all"
+        needs_reset = order.moments == schedule.CALLBACK
+        dies = order.act in ("die", "raise")
+        if is_last and not self.has_more_ranks(needs_reset):
+            return self.kill_all()
+        if not is_last and not self.has_more_ranks(dies + needs_reset):
+            return False
+        if order.act == "differ":
+            # It must not become the rank whose state the others copy.
+            if not self.has_more_ranks(1):
+                return False
+            self.wait(lambda: self.steps_since(self.last_death), "a step after the faults before")
+        live = self.live()
+        last = max(live, default=0) - needs_reset
+        rank = {
+            "any": random_.choice([0, last]),
+            "first": 0,
+            "not first": last,
+            "all": None,
+        }[order.ranks]
+        path = self.folder / "order"
+        new = self.folder / "order.new"
+        moment = random_.choice(order.moments)
+        new.write_text(json.dumps({"rank": rank, "moment": moment, "act": order.act}))
+        before = time.monotonic()
+        new.rename(path)
+        if needs_reset and live:
+            self.signal(live[random_.choice(sorted(live))], False)
+        if is_last:
+            self.end_awaited = "error told"
+            return True
+
+        def obeyed():
+            of_processes = (process.all("obeys") for process in self.logs.processes.values())
+            times = [record["t"] for records in of_processes for record in records]
+            return [time for time in times if time > before]
+
+        try:
+            # The ranks may be fewer by now, and none with this number left.
+            since = max(self.wait(obeyed, "what a rank was told to do", 15))
+        except Hang:
+            path.unlink(missing_ok=True)
+            if self.process.poll() is not None:
+                raise
+            if needs_reset:
+                self.died(fault, before)
+            return needs_reset
+        self.died(fault, since, dies or needs_reset, order.act == "differ")
+        return True
+
+    def died(self, fault, since, is_death=True, is_awaited=False):
+        """Waits for the first step after ranks have died or failed, if the fault is awaited."""
+        self.last_death = since
+        self.has_failed |= is_death
+        if fault.is_awaited or is_awaited:
             what = f"a step after {fault.kind!r}"
-            first = self.wait(lambda: self.steps_since(death), what)
+            first = self.wait(lambda: self.steps_since(since), what)
             if self.is_settled:  # otherwise the job also waited for something else
-                self.recoveries.setdefault(fault.kind, []).append(first - death)
+                self.recoveries.setdefault(fault.kind, []).append(first - since)
 
     def signal(self, pid, is_stop):
         self.gone.add(pid)
@@ -260,6 +250,7 @@ class Job:
             pass  # it has just ended in another way
 
     def kill_all(self):
+        self.end_awaited = "all ranks lost"
         self.wait(self.live, "ranks that can be killed")
         # Also those that are starting.
         for pid in [pid for pid in self.logs.processes if is_alive(pid)]:
@@ -297,7 +288,7 @@ class Job:
         if not (unused if kind == "add a host" else others):
             return False
         host = random_.choice(unused if kind == "add a host" else others)
-        if kind in ("link down", "host vanishes"):
+        if kind in ("link down", "host vanishes", "kill a host's ranks"):
             # A rank that has the state of the training is left on another host.
             def elsewhere():
                 return set(self.live().values()) - set(self.hosts.processes(host))
@@ -311,13 +302,20 @@ class Job:
             self.wait(lambda: self.runs_on(host), f"a step on {host}")
             self.arrived(before)
             return True
+        ranks = [pid for pid in self.hosts.processes(host) if pid in self.logs.processes]
+        has_ranks = self.runs_on(host)
+        if kind == "kill a host's ranks":
+            for pid in ranks:
+                self.signal(pid, False)
+            self.has_failed = True
+            if has_ranks:
+                self.died(fault, before)
+            return has_ranks
         del self.slots[host]
         if kind == "remove a host":
             self.write_hosts()
             self.wait(lambda: self.steps_since(before), f"a step without {host}")
             return True
-        ranks = [pid for pid in self.hosts.processes(host) if pid in self.logs.processes]
-        has_ranks = self.runs_on(host)
         if kind == "link down":
             self.hosts.link(host, "down")
         else:
@@ -369,42 +367,18 @@ class Job:
             (self.folder / "end").touch()
         self.wait(lambda: self.process.poll() is not None, "the end of the job")
         code = self.process.returncode
-        if self.drawn.ends_by_itself:
-            return "finished" if code == 0 else f"code {code}"
-        # The launcher names the signal that ended the last rank.
-        return "all ranks lost" if code == 128 + signal.SIGKILL else f"code {code}"
+        is_as_awaited = {
+            "finished": code == 0,
+            # The launcher names the signal that ended the last rank.
+            "all ranks lost": code == 128 + signal.SIGKILL,
+            "error told": code != 0 and PLANTED in self.output.read_bytes(),
+        }[self.end_awaited]
+        return self.end_awaited if is_as_awaited else f"code {code}"
 
     def clean_up(self, is_hanging):
         """Ends what is left, and returns what should not have been there."""
         deadline = time.monotonic() + (0 if is_hanging else LEFTOVER_S)
-        while (left := self.marked()) and time.monotonic() < deadline:
+        while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
+        self.kill_rest()
         return [] if is_hanging or not left else [f"{len(left)} processes are left"]
-
-    def marked(self):
-        """Processes of this job that run."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = []
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                environment = pathlib.Path("/proc", entry, "environ").read_bytes()
-            except OSError:
-                continue  # it has ended meanwhile
-            if wanted in environment.split(b"\0") and is_alive(int(entry)):
-                found.append(int(entry))
-        return found
-
-
-def is_alive(pid):
-    """Whether the process runs; a zombie does not."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"

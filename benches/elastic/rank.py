@@ -3,8 +3,13 @@
     rank.py FOLDER [--step-ms 10] [--steps N]
 
 Each process appends to `FOLDER/logs/PID.jsonl`. The job ends after the epoch in which the file
-`FOLDER/end` appears, or after N steps. If `FOLDER/die` exists, the rank whose number and moment it
-contains (`0 before` or `0 after`) kills itself in its next commit.
+`FOLDER/end` appears, or after N steps. `FOLDER/order` is a JSON object with an act that a rank, or
+all ranks (`"rank": null`), do to themselves at a moment:
+
+- `die`: the process is killed.
+- `raise`: an exception of the program, which ends the process.
+- `fail`: HorovodInternalError, as if an operation had failed.
+- `differ`: the process changes its weights, its step and its last commit, then fails.
 """
 
 import time
@@ -22,6 +27,10 @@ import training  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import ronde.torch as hvd  # noqa: E402
+from ronde.torch import HorovodInternalError  # noqa: E402
+from ronde.torch.elastic import state as elastic_state  # noqa: E402
+
+PLANTED = "planted by the campaign"
 
 
 class Log:
@@ -37,30 +46,59 @@ class Log:
         os.write(self.file, line.encode())
 
 
-class State(hvd.elastic.TorchState):
-    """A state that logs its commits, and dies in one if it is told to."""
+class Half:
+    """Part of the state that is saved after the sampler and before the model."""
 
+
+class HalfHandler(elastic_state.StateHandler):
     def save(self):
-        self.die("before")
-        super().save()
+        obey("within a commit")
+
+    def restore(self):
+        pass
+
+    def sync(self):
+        pass
+
+
+class State(hvd.elastic.TorchState):
+    """A state that logs its commits, and obeys orders."""
+
+    def check_host_updates(self):
         LOG.write("saved", step=self.step)
-        self.die("after")
+        obey("before the agreement")
+        super().check_host_updates()
 
     def commit(self):
+        obey("before a commit")
         super().commit()
         LOG.write("committed", step=self.step)
+        obey("after a commit", self)
 
-    @staticmethod
-    def die(moment):
-        order = FOLDER / "die"
-        try:
-            text = order.read_text()
-        except FileNotFoundError:  # there is none, or another rank has just obeyed it
+
+def obey(moment, state=None):
+    """Does what `FOLDER/order` says, if it is for this rank and moment."""
+    path = FOLDER / "order"
+    try:
+        order = json.loads(path.read_text())
+        if order["moment"] != moment or order["rank"] not in (None, hvd.rank()):
             return
-        if text == f"{hvd.rank()} {moment}":
-            order.unlink()
-            LOG.write("dies")
-            os.kill(os.getpid(), signal.SIGKILL)
+        if order["rank"] is not None:
+            path.unlink()
+    except FileNotFoundError:  # there is none, or another rank has just obeyed it
+        return
+    LOG.write("obeys")
+    if order["act"] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif order["act"] == "raise":
+        raise RuntimeError(PLANTED)
+    elif order["act"] == "differ":
+        with torch.no_grad():
+            for weight in state.model.parameters():
+                weight += 1
+        state.step += 1000
+        hvd.elastic.TorchState.save(state)
+    raise HorovodInternalError(PLANTED)
 
 
 def arguments():
@@ -79,7 +117,10 @@ def main():
     network = training.model()
     descent = hvd.DistributedOptimizer(training.optimizer(network), network.named_parameters())
     sampler = hvd.elastic.ElasticSampler(data, seed=training.SAMPLER_SEED)
-    state = State(network, descent, sampler=sampler, epoch=0, step=0)
+    handlers = elastic_state.get_handler_registry()
+    elastic_state.set_handler_registry([(Half, HalfHandler), *handlers])
+    state = State(network, descent, sampler=sampler, half=Half(), epoch=0, step=0)
+    state.register_reset_callbacks([lambda: obey("in a callback")])
     generations = 0
 
     @hvd.elastic.run

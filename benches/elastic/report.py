@@ -31,6 +31,8 @@ def markdown(folder):
     parts = [
         ("elastic", "One machine", faults_section),
         ("hosts", "Several hosts (network namespaces)", faults_section),
+        ("digits", "Accuracy with faults", digits_section),
+        ("resets", "Many resets of one job", resets_section),
         ("overhead", "Overhead without faults", overhead_section),
     ]
     for name, title, section in parts:
@@ -135,3 +137,43 @@ def overhead_section(record):
         )
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return lines
+
+
+def digits_section(record):
+    return [
+        "`examples/torch/elastic.py` on handwritten digits. The learning rate follows the number of "
+        "ranks, so that",
+        "the weights differ from job to job; the accuracy is that of 297 test images.",
+        "",
+        "| job | faults | resets: ranks after each | accuracy |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {job['name']} | {', '.join(job['faults']) or '–'} "
+            f"| {', '.join(map(str, job['sizes'])) or '–'} | {job['accuracy']} |"
+            for job in record["jobs"]
+        ),
+    ]
+
+
+def resets_section(record):
+    lines = [
+        "One job of two ranks that stay, under the launcher. Figures are those after a tenth of the "
+        "resets, which",
+        "fill caches, and at the end: medians of ten readings.",
+        "",
+        "| resets by | number | process | memory, bytes per reset | descriptors | threads "
+        "| mappings of shared memory |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for way, job in record["jobs"].items():
+        count = job["between"][1] - job["between"][0]
+        for process, figures in job["processes"].items():
+            memory = figures["memory_bytes"]
+            others = (f"{before} → {after}" for before, after in list(figures.values())[1:])
+            lines.append(
+                f"| {way} | {job['resets']} | {process} | {(memory[1] - memory[0]) / count:.0f} | "
+                + " | ".join(others)
+                + " |"
+            )
+    files = "; ".join(f"{job['shm'][0]} → {job['shm'][1]}" for job in record["jobs"].values())
+    return [*lines, "", f"Files in /dev/shm: {files}."]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import typing
 
 #: Faults, with their weights.
 FAULTS = {
@@ -9,7 +10,14 @@ FAULTS = {
     "kill rank 0": 3,
     "two at once": 2,
     "kill during a reset": 3,
+    "two deaths during a reset": 2,
     "kill in a commit": 2,
+    "kill rank 0 in a commit": 2,
+    "commit raises": 2,
+    "commit fails": 2,
+    "callback raises": 2,
+    "callback fails": 2,
+    "state differs": 2,
     "stop": 2,
     "add slots": 3,
     "remove slots": 2,
@@ -21,11 +29,42 @@ FAULTS = {
 }
 
 #: Faults that need other hosts.
-HOST_FAULTS = {"add a host": 3, "remove a host": 2, "link down": 3, "host vanishes": 3}
+HOST_FAULTS = {
+    "add a host": 3,
+    "remove a host": 2,
+    "link down": 3,
+    "host vanishes": 3,
+    "kill a host's ranks": 3,
+}
 
-#: The last fault of some jobs: all ranks die, and with them the job.
-ALL = "kill all"
-ALL_SHARE = 0.1
+#: Faults after which no rank is left: the last fault of some jobs, which end with an error.
+ENDS = ("kill all", "commit raises on all", "callback raises on all")
+ENDS_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What a rank does to itself: `act` at one of `moments` (benches/elastic/rank.py has both).
+    `ranks`: which one does it."""
+
+    act: str
+    moments: tuple
+    ranks: typing.Literal["any", "first", "not first", "all"] = "any"
+
+
+COMMIT = ("before a commit", "within a commit", "before the agreement", "after a commit")
+CALLBACK = ("in a callback",)
+ORDERS = {
+    "kill in a commit": Order("die", COMMIT),
+    "kill rank 0 in a commit": Order("die", COMMIT, "first"),
+    "commit raises": Order("raise", COMMIT),
+    "commit fails": Order("fail", COMMIT),
+    "commit raises on all": Order("raise", COMMIT, "all"),
+    "callback raises": Order("raise", CALLBACK),
+    "callback fails": Order("fail", CALLBACK),
+    "callback raises on all": Order("raise", CALLBACK, "all"),
+    "state differs": Order("differ", ("after a commit",), "not first"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +86,7 @@ class Schedule:
     @property
     def ends_by_itself(self):
         """Whether the job is to finish its training."""
-        return all(fault.kind != ALL for fault in self.faults)
+        return all(fault.kind not in ENDS for fault in self.faults)
 
 
 def draw(seed, number, hosts_max, ranks_max, faults_max, only=None):
@@ -61,8 +100,8 @@ def draw(seed, number, hosts_max, ranks_max, faults_max, only=None):
         weights = {kind: weight for kind, weight in weights.items() if kind in only}
     count = random_.randint(2, faults_max)
     kinds = random_.choices(list(weights), list(weights.values()), k=count)
-    if not only and random_.random() < ALL_SHARE:
-        kinds[-1] = ALL
+    if not only and random_.random() < ENDS_SHARE:
+        kinds[-1] = random_.choice(ENDS)
     faults = tuple(
         Fault(
             kind=kind,

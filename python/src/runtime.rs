@@ -1,6 +1,7 @@
 //! The context of this process: init, shutdown, and the queries in between.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -140,12 +141,19 @@ pub(crate) fn init(
     if dynamic {
         builder = builder.dynamic_process_sets();
     }
-    // On a thread of its own, so that a wait for missing ranks can be interrupted.
+    // On a thread of its own, so that a wait for missing ranks can be interrupted. The thread then
+    // gives up as well.
+    let is_abandoned = Arc::new(AtomicBool::new(false));
+    let abandoned = Arc::clone(&is_abandoned);
+    builder = builder.give_up_when(move || {
+        let is_abandoned = abandoned.load(Ordering::Relaxed);
+        is_abandoned.then(|| "init() no longer waits for the other ranks".to_owned())
+    });
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("ronde-init".into())
         .spawn(move || {
-            // Nobody receives after an interrupt; then the context is dropped here.
+            // Nobody receives once it is abandoned; then a context is dropped here.
             let _ = sender.send(builder.build());
         })
         .map_err(|error| failed(&error))?;
@@ -158,10 +166,16 @@ pub(crate) fn init(
         match received {
             Ok(built) => break built,
             Err(RecvTimeoutError::Timeout) => {
-                py.check_signals()?;
-                if elastic::is_over() {
-                    elastic::note_failed_join(&[]);
-                    return Err(failed(&elastic::OVER));
+                let interrupted = py.check_signals().err().or_else(|| {
+                    let is_over = elastic::is_over();
+                    is_over.then(|| {
+                        elastic::note_failed_join(&[]);
+                        failed(&elastic::OVER)
+                    })
+                });
+                if let Some(error) = interrupted {
+                    is_abandoned.store(true, Ordering::Relaxed);
+                    return Err(error);
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {

@@ -134,6 +134,56 @@ def test_handlers_of_ones_own(hvd):
     assert counter.number == 3 and state.counter is counter
 
 
+def test_a_commit_that_fails_half_way_keeps_the_commit_before(hvd):
+    from ronde.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
+
+    class Part:
+        fails = False
+
+    class PartHandler(StateHandler):
+        def save(self):
+            if Part.fails:
+                raise HorovodInternalError("planted")
+
+        def restore(self):
+            pass
+
+    before = get_handler_registry()
+    set_handler_registry([(Part, PartHandler), *before])
+    first, last = nn.Linear(1, 1), nn.Linear(1, 1)
+    try:
+        # Handlers save in the order of the arguments, the model last.
+        state = hvd.elastic.TorchState(last, first=first, part=Part(), values=[1])
+    finally:
+        set_handler_registry(before)
+    for model in (first, last):
+        nn.init.ones_(model.weight)
+    state.commit()
+    for model in (first, last):
+        nn.init.zeros_(model.weight)
+    state.values.append(2)
+    Part.fails = True
+    with pytest.raises(HorovodInternalError, match="planted"):
+        state.commit()
+    state.restore()
+    assert (first.weight, last.weight, state.values) == (1, 1, [1])
+
+
+def test_ranks_with_different_states_are_told_the_difference(several):
+    hvd = several
+    is_other = hvd.rank() == 1
+    states = {
+        "'extra' is missing on rank 0 and a value on rank 1": {"step": 0, **({"extra": 1} if is_other else {})},
+        r"'model.bias' is a tensor \(1,\) of torch.float32 on rank 0 and a tensor \(2,\)": {
+            "model": nn.Linear(2, 1 + is_other)
+        },
+    }
+    for text, values in states.items():
+        state = hvd.elastic.TorchState(**values)
+        with pytest.raises(ValueError, match=text):
+            run_fn(lambda state: pytest.fail("trained"), lambda: pytest.fail("joined again"))(state)
+
+
 class Squares(torch.utils.data.Dataset):
     def __init__(self, length):
         self.length = length
@@ -271,6 +321,46 @@ def test_the_loop_begins_again():
     assert elastic(state, 10, offset=1) == 21
     again = ["join", "reset", "callback"]
     assert state.calls == ["sync", "step 0", "restore", *again, "sync", "step 0", *again, "sync", "step 1"]
+
+
+def test_a_reset_callback_may_fail_like_an_operation():
+    state = Recorded(step=0)
+    outcomes = [HorovodInternalError("planted"), None]
+
+    def callback():
+        state.calls.append("callback")
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    state.register_reset_callbacks([callback])
+
+    def train(state):
+        state.calls.append("train")
+        if state.calls.count("train") == 1:
+            raise HostsUpdatedInterrupt(False)
+
+    run_fn(train, lambda: state.calls.append("join"))(state)
+    again = ["join", "reset", "callback"]
+    assert state.calls == ["sync", "train", *again, "restore", *again, "sync", "train"]
+
+
+def test_a_program_may_wait_for_a_change_of_hosts(monkeypatch):
+    from ronde.common import elastic
+
+    changes = [(False, False), (True, False)]
+    monkeypatch.setattr(elastic._ronde, "elastic_changes", lambda: changes.pop(0) if changes else (False, False))
+    state = Recorded(step=0)
+
+    def train(state):
+        if not state.calls.count("reset"):
+            while state._host_messages.empty():
+                assert changes
+            state.check_host_updates()
+            pytest.fail("not interrupted")
+
+    run_fn(train, lambda: None)(state)
+    assert state.calls == ["sync", "reset", "sync"]
 
 
 def test_other_exceptions_end_the_loop():

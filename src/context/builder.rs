@@ -10,6 +10,7 @@ use crate::error::{Error, SettingsError};
 use crate::identity::{self, Identity, Source};
 use crate::knobs::Knobs;
 use crate::logging;
+use crate::rendezvous::Alarm;
 use crate::telemetry::Telemetry;
 
 /// Builds a [`Context`]; values that are not given come from the environment.
@@ -23,6 +24,7 @@ pub struct Builder {
     dynamic_process_sets: bool,
     strict_join: bool,
     resets: u64,
+    alarm: Option<Alarm>,
 }
 
 impl Builder {
@@ -96,6 +98,23 @@ impl Builder {
         self
     }
 
+    /// Ends [`build`](Self::build) early: `reason` is called a few times a second, on any thread,
+    /// while this rank waits for others in shared memory or over TCP, and returns the reason why
+    /// waiting has become useless, if it has.
+    #[must_use]
+    pub fn give_up_when(
+        mut self,
+        reason: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let error = move || {
+            reason().map(|reason| Error::Aborted {
+                reason: reason.into(),
+            })
+        };
+        self.alarm = Some(Alarm(Arc::new(error)));
+        self
+    }
+
     /// Joins the job.
     ///
     /// # Errors
@@ -150,7 +169,7 @@ impl Builder {
             .iter()
             .map(|ranks| format!("{ranks:?}"))
             .collect();
-        let world = job.open_world(Box::new(observer), sets.join(" "))?;
+        let world = job.open_world(Box::new(observer), sets.join(" "), self.alarm)?;
         job.offer_controls(&world);
         let context = Context {
             registry: Registry::new(world.clone()),

@@ -91,7 +91,13 @@ impl Job {
             &*clock,
         )?;
         Ok(Self {
-            init: next_init(&key, identity.rank),
+            init: match knobs.elastic_socket {
+                // All ranks of an elastic job count the same resets. Nothing is kept for each.
+                Some(_) => u32::try_from(knobs.resets)
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+                None => next_init(&key, identity.rank),
+            },
             identity,
             knobs,
             clock,
@@ -191,7 +197,7 @@ impl Job {
     }
 
     /// Opens the set of all ranks. `process_sets` describes the other sets; the text must be equal
-    /// on all ranks.
+    /// on all ranks. `alarm` ends the wait for other ranks early.
     ///
     /// # Errors
     /// Ranks that do not arrive in time or do not match this one; too little memory.
@@ -199,10 +205,14 @@ impl Job {
         &self,
         observer: Box<dyn Observer>,
         process_sets: String,
+        alarm: Option<Alarm>,
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let contract = job_contract(&self.knobs, process_sets);
-        let config = self.rendezvous_config(self.key.clone(), self.init, &members, contract);
+        let config = RendezvousConfig {
+            alarm,
+            ..self.rendezvous_config(self.key.clone(), self.init, &members, contract)
+        };
         let binding = self.binding();
         let running = self
             .start(config, observer, &binding)

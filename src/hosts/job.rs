@@ -13,7 +13,7 @@ use super::engine::{Engine, Guard};
 use super::heartbeat::Heartbeat;
 use super::world::{CommId, World};
 use crate::error::{Error, StartError};
-use crate::rendezvous::{Patience, RendezvousConfig};
+use crate::rendezvous::{Alarm, Patience, RendezvousConfig};
 use crate::shm::primitive::AtomicU64;
 
 /// State of the job on this rank: engine, heartbeat, and the communicator of all ranks.
@@ -116,6 +116,7 @@ pub(crate) fn connect_set(
 ) -> Result<Communicators, Error> {
     let guard = Both {
         heartbeat: &job.heartbeat,
+        alarm: config.alarm.as_ref(),
         deadline: Deadline {
             limit: config.start_timeout,
             missing: &Vec::new,
@@ -220,13 +221,17 @@ impl Guard for Deadline<'_> {
 /// Guard of the rendezvous of a process set: likewise, and it ends when a rank of the job is lost.
 struct Both<'a> {
     heartbeat: &'a Heartbeat,
+    alarm: Option<&'a Alarm>,
     deadline: Deadline<'a>,
 }
 
 impl Guard for Both<'_> {
     fn check(&self, waited: Duration) -> Result<(), Error> {
         self.heartbeat.check()?;
-        self.deadline.check(waited)
+        match self.alarm.and_then(|alarm| (alarm.0)()) {
+            Some(error) => Err(error),
+            None => self.deadline.check(waited),
+        }
     }
 
     fn failure(&self, error: &CommError) -> Error {

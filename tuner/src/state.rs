@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Warning;
+use crate::center::center_variance;
 use crate::recall::Memory;
 use crate::space::{Point, Space};
 use crate::text::read_text;
@@ -62,6 +63,10 @@ pub struct State {
     /// Comparisons that this job has begun: they share one error. 0 in files of version 1.
     #[serde(default)]
     pub contests: u32,
+    /// Cost so far of a search that has no verdict yet, in steps of the default; negative if it has
+    /// saved time. Not in files of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_steps: f64,
     /// Measured settings, in the order of their first measurements.
     pub samples: Vec<StateSample>,
     /// How the search ended, if it did.
@@ -249,7 +254,7 @@ impl State {
                 Ok(point) => memories.push(Memory {
                     point,
                     log_time: sample.step_ms.ln(),
-                    variance: crate::center_variance(sample.spread, sample.steps),
+                    variance: center_variance(sample.spread, sample.steps),
                 }),
                 Err(reason) => warnings.push(Warning::NotRemembered { row: index, reason }),
             }
@@ -312,7 +317,12 @@ pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
     space.point(&values?).map_err(|error| error.to_string())
 }
 
-fn rounded(value: f64) -> f64 {
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
 }
 

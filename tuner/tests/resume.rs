@@ -141,6 +141,39 @@ fn a_verdict_stays_through_a_reset_of_the_job() {
 }
 
 #[test]
+fn the_budget_of_a_search_is_shared_by_the_generations_of_a_job() {
+    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    for step in 0..60 {
+        let action = session.on_step(bowl(&session.setting()) * jitter(step));
+        if action == Action::Ask {
+            let _ = session.propose(session.proposal_job().run());
+        }
+    }
+    let cost = session.cost();
+    let state = session.state(key(), "2026-11-26");
+    assert!(state.verdict.is_none() && cost != 0.0);
+    let state = State::from_json(&state.to_json()).unwrap();
+    let after_reset = |state: &State| {
+        Session::proceed(space(), SessionConfig::default(), default(), state).unwrap()
+    };
+    let before_first_step = after_reset(&state).cost();
+    assert!(
+        (before_first_step / cost - 1.0).abs() < 1e-5,
+        "{before_first_step}, {cost}"
+    );
+    // With nothing left, no setting that is slower than the default is tried any more.
+    let spent = State {
+        cost_steps: 1000.0,
+        ..state
+    };
+    let mut session = after_reset(&spent);
+    let slower = |point: &Point| 100.0 + 20.0 * f64::from(*point != default());
+    let verdict = drive(&mut session, slower);
+    assert!(verdict.kept_default && !verdict.budget_kept, "{verdict:?}");
+    assert!(verdict.steps_lost >= 1000.0);
+}
+
+#[test]
 fn a_default_that_had_stayed_is_looked_at_once() {
     let (first, state) = first_run(|_| 100.0);
     assert!(first.kept_default);
@@ -272,31 +305,5 @@ fn a_log_is_prior_knowledge() {
         "{} {}",
         verdict.samples,
         cold.samples
-    );
-}
-
-#[test]
-fn dead_parameters_stay_and_are_named() {
-    let space = Space::new(vec![
-        Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero(),
-        Parameter::boolean("hierarchical").dead("all ranks are on one host"),
-    ])
-    .unwrap();
-    let start = space.point(&[128.0, 1.0]).unwrap();
-    let mut session = Session::new(space, SessionConfig::default(), start).unwrap();
-    let verdict = drive(&mut session, |point| 100.0 + point.value(0) / 8.0);
-    let [left_out] = verdict.left_out.as_slice() else {
-        panic!("{verdict:?}")
-    };
-    assert_eq!(
-        (left_out.parameter.as_str(), left_out.value),
-        ("hierarchical", 1.0)
-    );
-    assert_eq!(left_out.reason, "all ranks are on one host");
-    assert!(
-        session
-            .take_measurements()
-            .iter()
-            .all(|m| m.setting.flag(1))
     );
 }

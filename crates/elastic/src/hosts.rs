@@ -25,6 +25,8 @@ pub struct HostsError {
 enum Problem {
     #[error("not a host; print one host or host:slots on each line, such as node1:4")]
     Host,
+    #[error("write an IPv6 address in brackets, such as [fd00::1]:4")]
+    Brackets,
     #[error("the number of slots is missing; print host:slots, or set a default with --slots")]
     NoSlots,
     #[error("the number of slots is not a whole number from 1 to {SLOTS_MAX}")]
@@ -99,6 +101,10 @@ fn parse_line(text: &str, default: Option<usize>) -> Result<(String, usize), Pro
     if host.is_empty() || host.starts_with('-') || !host.bytes().all(is_allowed) {
         return Err(Problem::Host);
     }
+    let name = host.rsplit('@').next().unwrap_or(host);
+    if name.contains(':') && !(name.starts_with('[') && name.ends_with(']')) {
+        return Err(Problem::Brackets);
+    }
     let slots = match slots {
         None => default.ok_or(Problem::NoSlots)?,
         Some(slots) => slots.parse().map_err(|_| Problem::Slots)?,
@@ -154,6 +160,13 @@ mod tests {
             let text = format!("node1:{slots}");
             let expected = "the number of slots is not a whole number from 1 to 65536";
             assert_eq!(of(&text, Some(1)), format!("line 1, {text:?}: {expected}"));
+        }
+        for address in ["fd00::1:2", "fd00::1", "me@fd00::1:2"] {
+            let expected = "write an IPv6 address in brackets, such as [fd00::1]:4";
+            assert_eq!(
+                of(address, Some(1)),
+                format!("line 1, {address:?}: {expected}")
+            );
         }
         assert_eq!(
             of("a:1\nb:1\na:2", None),

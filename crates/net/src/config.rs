@@ -1,6 +1,7 @@
 //! Configuration of a mesh.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::secret::Secret;
@@ -10,6 +11,17 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Default of [`Config::start_timeout`].
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Check that is called about twice a second while a rank waits for others to connect. It returns
+/// the reason why waiting has become useless, if it has.
+#[derive(Clone)]
+pub struct Alarm(pub Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alarm")
+    }
+}
 
 /// Configuration of one rank's mesh.
 #[derive(Clone, Debug)]
@@ -39,6 +51,8 @@ pub struct Config {
     pub contract: Vec<(String, String)>,
     /// Time limit of the rendezvous.
     pub start_timeout: Duration,
+    /// Ends a rendezvous early.
+    pub alarm: Option<Alarm>,
 }
 
 impl Config {
@@ -62,6 +76,7 @@ impl Config {
             interface: None,
             contract: Vec::new(),
             start_timeout: START_TIMEOUT,
+            alarm: None,
         }
     }
 }

@@ -69,9 +69,9 @@ mod rendezvous;
 mod secret;
 pub mod simulated;
 
-pub use address::{interface_address, resolve};
+pub use address::{interface_address, interface_between_hosts, interface_to, resolve};
 pub use comm::{Comm, Parts, part_range};
-pub use config::Config;
+pub use config::{Alarm, Config};
 pub use control::Peer;
 pub use error::{Loss, NetError};
 pub use mesh::{Mesh, Readiness, Waker};

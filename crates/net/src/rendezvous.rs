@@ -46,7 +46,7 @@ fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     let size = core.config.size;
     while core.peers.len() < size {
         core.turn(Some(until(deadline)))?;
-        core.check()?;
+        core.check_start()?;
         if Instant::now() >= deadline {
             let error = NetError::Missing {
                 missing: (0..size)
@@ -76,7 +76,7 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     let mut retry_at = None;
     while core.phase == Phase::Waiting {
         core.turn(Some(until(retry_at.unwrap_or(deadline + VERDICT_PATIENCE))))?;
-        core.check()?;
+        core.check_start()?;
         match core.attempts.remove(&0) {
             None => {}
             Some(End::Refused(reason)) => return Err(NetError::Refused { reason }),
@@ -136,7 +136,7 @@ pub(crate) fn connect(core: &mut Core, ranks: &[usize], deadline: Instant) -> Re
         if missing.is_empty() {
             return core.check();
         }
-        core.check()?;
+        core.check_start()?;
         if let Some(&rank) = missing.iter().find(|rank| core.left.contains(rank)) {
             let host = core.host(rank);
             return Err(NetError::Left { rank, host });
@@ -175,6 +175,16 @@ fn until(at: Instant) -> Duration {
 }
 
 impl Core {
+    /// Like [`check`](Self::check); the alarm counts as well.
+    fn check_start(&self) -> Result<(), NetError> {
+        self.check()?;
+        let alarm = self.config.alarm.as_ref();
+        match alarm.and_then(|alarm| (alarm.0)()) {
+            Some(reason) => Err(NetError::Ended { reason }),
+            None => Ok(()),
+        }
+    }
+
     /// The connecting side, which is authenticated, introduces itself.
     pub(crate) fn introduce(&mut self, link: &mut Link, index: usize) -> Result<(), End> {
         let local = link.stream.local_addr()?;

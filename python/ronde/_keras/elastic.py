@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _ronde
 from ..common.basics import init, shutdown
-from ..common.elastic import ObjectState, run_fn
+from ..common.elastic import ObjectState, parts_of, run_fn
 from . import backend
 
 
@@ -81,6 +81,9 @@ class KerasState(ObjectState):
         backend().broadcast_variables(self._variables(), 0)
         self._save_variables()
         super().sync()
+
+    def _parts(self) -> dict[str, str]:
+        return {**super()._parts(), **parts_of(self._variables())}
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
         return backend().allgather_object(value, name="elastic")

@@ -9,13 +9,15 @@ others skip it (horovod/horovod#3494). Here all ranks first agree whether to syn
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import hashlib
 import logging
 import queue
 import threading
 import time
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 from .. import _ronde
 from . import learned, seat
@@ -78,6 +80,14 @@ class WorkerNotificationManager:
 notification_manager = WorkerNotificationManager()
 
 
+class _HostMessages(queue.Queue[tuple[float, int]]):
+    """Changes of hosts, of which a state was notified. Programs that wait for one ask for it."""
+
+    def empty(self) -> bool:
+        notification_manager.poll()
+        return super().empty()
+
+
 class State:
     """State of a training that survives changes of the ranks: a base class.
 
@@ -89,7 +99,7 @@ class State:
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._host_messages = _HostMessages()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], Any]] = []
 
@@ -100,7 +110,7 @@ class State:
 
     def on_reset(self) -> None:
         """Called after the job has been joined again."""
-        self._host_messages = queue.Queue()
+        self._host_messages = _HostMessages()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -114,14 +124,15 @@ class State:
         :meth:`check_host_updates`.
 
         All ranks call it. It copies the whole state, so call it less often than after every batch.
+        If that fails, the commit before it is kept.
         """
-        self.save()
+        with self._all_or_nothing():
+            self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if one was notified of a change. All ranks call
         it."""
-        notification_manager.poll()
         before = latest = self._last_updated_timestamp
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -142,13 +153,38 @@ class State:
         return [self._bcast_object(value)]
 
     def _all_skip_sync(self, skip_sync: bool) -> bool:
-        """Whether all ranks want to skip :meth:`sync`. All ranks call it."""
+        """Whether all ranks want to skip :meth:`sync`. All ranks call it. Raises ValueError on all
+        ranks if their states have different parts: they cannot be synchronized."""
         if type(self)._of_all_ranks is State._of_all_ranks:
             return False
-        of_ranks = self._of_all_ranks((skip_sync, learned.revision()))
+        parts = self._parts()
+        digest = hashlib.sha256(repr(sorted(parts.items())).encode()).digest()
+        of_ranks = self._of_all_ranks((skip_sync, learned.revision(), digest))
+        if len({entry[2] for entry in of_ranks}) > 1:
+            raise ValueError(_difference(self._of_all_ranks(parts)))
         if seat.is_elastic():
-            learned.share([revision for _, revision in of_ranks], self._rank(), self._of_all_ranks)
-        return all(skips for skips, _ in of_ranks)
+            learned.share([entry[1] for entry in of_ranks], self._rank(), self._of_all_ranks)
+        return all(entry[0] for entry in of_ranks)
+
+    def _parts(self) -> dict[str, str]:
+        """Parts of the state by name, with what must be equal on all ranks, such as a shape."""
+        return {}
+
+    def _keepers(self) -> list[Any]:
+        """Objects among whose attributes the last commit is."""
+        return [self]
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Keeps the last commit as it was if the body fails: a mixture of two commits is no state
+        of the training."""
+        kept = [(keeper, dict(vars(keeper))) for keeper in self._keepers()]
+        try:
+            yield
+        except BaseException:
+            for keeper, attributes in kept:
+                vars(keeper).update(attributes)
+            raise
 
     def save(self) -> None:
         """Saves the current state in memory."""
@@ -195,6 +231,31 @@ class ObjectState(State):
         for name, value in values.items():
             setattr(self, name, value)
 
+    def _parts(self) -> dict[str, str]:
+        return dict.fromkeys(self._saved_state, "a value")
+
+
+def parts_of(variables: Iterable[Any]) -> dict[str, str]:
+    """Variables of a state as its parts."""
+    return {
+        f"variables[{number}]": f"a variable {variable.shape} of {variable.dtype}"
+        for number, variable in enumerate(variables)
+    }
+
+
+def _difference(parts_of_ranks: list[dict[str, str]]) -> str:
+    """Describes the first difference between the parts of rank 0's state and another rank's."""
+    first = parts_of_ranks[0]
+    for rank, parts in enumerate(parts_of_ranks):
+        for name in sorted({*first, *parts}):
+            ours, theirs = (of_rank.get(name, "missing") for of_rank in (first, parts))
+            if ours != theirs:
+                return (
+                    f"the elastic state differs between ranks: {name!r} is {ours} on rank 0 and {theirs} on rank "
+                    f"{rank}; create it with the same attributes and shapes on all ranks"
+                )
+    return "the elastic state differs between ranks"
+
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
     """Makes ``func`` elastic; see :func:`ronde.torch.elastic.run`. ``reset`` leaves the job and
@@ -204,13 +265,16 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
         notification_manager.init()
         notification_manager.register_listener(state)
-        skip_sync = False
+        skip_sync = is_reset = False
         try:
             while True:
                 try:
+                    if is_reset:
+                        state.on_reset()  # its callbacks may call operations, which may fail
                     # A new rank has to receive the state, whatever the other ranks want.
                     if not (state._all_skip_sync(skip_sync) if isinstance(state, State) else skip_sync):
-                        state.sync()
+                        with state._all_or_nothing() if isinstance(state, State) else contextlib.nullcontext():
+                            state.sync()
                     seat.has_state = True
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
@@ -223,7 +287,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     skip_sync = interrupt.skip_sync
                     seat.why = "interrupted"
                 skip_sync &= _join_again(reset)
-                state.on_reset()
+                is_reset = True
         finally:
             notification_manager.remove_listener(state)
 

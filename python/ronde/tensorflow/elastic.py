@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 import tensorflow as tf
 
-from ..common.elastic import ObjectState, run_fn
+from ..common.elastic import ObjectState, parts_of, run_fn
 from .errors import ERRORS, as_horovod_error
 from .functions import allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables
 from .mpi_ops import init, rank, shutdown
@@ -100,6 +100,9 @@ class _VariablesState(ObjectState):
             self._session.run(broadcast)
         self._save_variables()
         super().sync()
+
+    def _parts(self) -> dict[str, str]:
+        return {**super()._parts(), **parts_of(self._tracked())}
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
         return allgather_object(value, session=self._session, name="elastic")

@@ -19,6 +19,7 @@ from .. import _ronde
 from ..common.process_sets import ProcessSet, global_process_set, unregistered
 from ..common.reduce_ops import Sum
 from .errors import raised_for
+from .util import TYPE_NUMBERS
 
 #: Releases (major, minor) of TensorFlow with which the tests run: the oldest and the newest.
 OLDEST, NEWEST = (2, 16), (2, 21)
@@ -136,12 +137,16 @@ def collective(
     """
     check_not_compiled()
     attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, int(is_group))
-    dtypes = [tensor.dtype for tensor in tensors] if results is None else results
     if tf.executing_eagerly():
+        dtypes = results
+        if dtypes is None:
+            types = (tensor.dtype for tensor in tensors)
+            dtypes = [TYPE_NUMBERS.get(id(dtype), dtype) for dtype in types]
         with _errors():
             outputs = _collective(tensors, R=dtypes, **attributes)
-        return list(outputs) if dtypes else []
-    outputs = _collective(tensors, R=dtypes, **attributes)
+    else:
+        dtypes = [tensor.dtype for tensor in tensors] if results is None else results
+        outputs = _collective(tensors, R=dtypes, **attributes)
     return list(outputs) if dtypes else []
 
 

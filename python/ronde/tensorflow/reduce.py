@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
 import tensorflow as tf
@@ -85,14 +85,18 @@ def allreduce(
         return compression.decompress(reduced, context)
 
 
-def _compressed(
-    operation: str, compression: type[Compressor], tensors: Sequence[Any]
-) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Compressed tensors, and the contexts with which their results are decompressed."""
+def _compressed_call(
+    operation: str,
+    compression: type[Compressor],
+    tensors: Sequence[Any],
+    call: Callable[[Sequence[Any]], list[tf.Tensor]],
+) -> list[tf.Tensor]:
+    """Calls an operation with compressed tensors and decompresses its results."""
     if compression is Compression.none:
-        return tensors, [None] * len(tensors)
+        return call(tensors)
     pairs = [compression.compress(as_tensor(operation, tensor)) for tensor in tensors]
-    return [sent for sent, _ in pairs], [context for _, context in pairs]
+    results = call([sent for sent, _ in pairs])
+    return [compression.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
 
 def _part(name: Optional[str], part: str) -> Optional[str]:
@@ -117,14 +121,19 @@ def grouped_allreduce(
     if not tensors:
         return tensors
     op = handle_average_backwards_compatibility(op, average)
-    results: list[Any] = list(tensors)
     sparse = [
         index
         for index, tensor in enumerate(tensors)
         # Most are eager tensors, and the comparison of types is quicker.
         if type(tensor) is not EagerTensor and isinstance(tensor, tf.IndexedSlices)
     ]
-    dense = [index for index in range(len(tensors)) if index not in sparse]
+
+    def reduced(dense: Sequence[Any]) -> list[tf.Tensor]:
+        return _grouped_allreduce(
+            dense, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )
+
+    results: list[Any] = [None] * len(tensors)
     if sparse:
         check_sparse(op, prescale_factor, postscale_factor)
         with tf.device(device_sparse or None):
@@ -138,18 +147,17 @@ def grouped_allreduce(
             for place, one, rows, places in zip(sparse, slices, values, indices):
                 rows = _averaged(rows, op, process_set)
                 results[place] = tf.IndexedSlices(rows, places, dense_shape=one.dense_shape)
-    if dense:
-        if op == Adasum:
-            check_adasum(process_set)
-        with tf.device(device_dense or None):
-            own = [tensors[index] for index in dense]
-            sent, contexts = _compressed("grouped_allreduce", compression, own)
-            reduced = _grouped_allreduce(
-                sent, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
-            )
-            for place, tensor, context in zip(dense, reduced, contexts):
-                results[place] = compression.decompress(tensor, context)
-    return results
+        tensors = [tensor for tensor, result in zip(tensors, results) if result is None]
+        if not tensors:
+            return results
+    if op == Adasum:
+        check_adasum(process_set)
+    with tf.device(device_dense or None):
+        dense = _compressed_call("grouped_allreduce", compression, tensors, reduced)
+    if not sparse:
+        return dense
+    rest = iter(dense)
+    return [next(rest) if result is None else result for result in results]
 
 
 @unconverted
@@ -192,12 +200,15 @@ def grouped_reducescatter(
     if not tensors:
         return tensors
     with tf.device(device_dense or None):
-        sent, contexts = _compressed("grouped_reducescatter", compression, tensors)
-        reduced = _grouped_reducescatter(
-            sent,
-            op=op,
-            process_set=process_set,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
+        return _compressed_call(
+            "grouped_reducescatter",
+            compression,
+            tensors,
+            lambda sent: _grouped_reducescatter(
+                sent,
+                op=op,
+                process_set=process_set,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+            ),
         )
-        return list(map(compression.decompress, reduced, contexts))

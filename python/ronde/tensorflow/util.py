@@ -77,10 +77,14 @@ def _is_number(dtype: Any) -> bool:
 #: Types of elements that operations take.
 _NUMBERS = frozenset(filter(_is_number, vars(tf.dtypes).values()))
 
+#: TensorFlow's numbers of these types, by the identities of the objects that eager tensors return:
+#: hashing the objects themselves takes longer than all else that is done for a small tensor.
+TYPE_NUMBERS = {id(dtype): dtype.as_datatype_enum for dtype in _NUMBERS}
+
 
 def as_tensor(operation: str, value: Any) -> tf.Tensor:
     """The value as a dense tensor. TypeError for sparse, ragged and string tensors."""
-    if type(value) is EagerTensor and value.dtype in _NUMBERS:
+    if type(value) is EagerTensor and id(value.dtype) in TYPE_NUMBERS:
         return value
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         instead = "tf.sparse.to_dense(...)" if isinstance(value, tf.SparseTensor) else "its to_tensor()"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 SECONDS = 120  # a generous deadline: starting torch on a busy machine takes a while
 
 PREAMBLE = """
@@ -195,6 +197,30 @@ def test_a_wait_can_be_interrupted_and_taken_up_again(tmp_path):
         """,
         ranks=2,
         folder=tmp_path,
+    )
+
+
+@pytest.mark.parametrize("backend", ["local", "tcp"])
+def test_an_interrupted_init_leaves_no_thread(backend):
+    succeeds(
+        f"""
+        from pathlib import Path
+
+        def threads():
+            names = (path / "comm" for path in Path("/proc/self/task").iterdir())
+            return [name for name in (path.read_text().strip() for path in names) if name.startswith("ronde-")]
+
+        identity = dict(RANK="1", SIZE="2", LOCAL_RANK="1", LOCAL_SIZE="2")
+        os.environ.update({{f"HOROVOD_{{name}}": number for name, number in identity.items()}})
+        os.environ.update(RONDE_BACKEND="{backend}", RONDE_TCP_SERVER="127.0.0.1:9")
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            hvd.init()  # rank 0 never comes
+        deadline = time.monotonic() + 20  # the start timeout is 30 s or more
+        while threads():
+            assert time.monotonic() < deadline, threads()
+            time.sleep(0.05)
+        """
     )
 
 

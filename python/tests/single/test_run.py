@@ -219,6 +219,21 @@ def test_an_elastic_job_returns_the_results_of_its_last_ranks(tmp_path):
     assert results == [(0, 1, 5)]
 
 
+def host_and_place():
+    import os
+
+    import ronde.torch as hvd
+
+    hvd.init()
+    return (os.environ["HOROVOD_HOSTNAME"], hvd.local_size(), *place())
+
+
+def test_an_elastic_job_takes_names_of_this_machine_for_hosts():
+    pytest.importorskip("torch")
+    both = {"num_proc": 2, "min_num_proc": 2, "hosts": "localhost:1,127.0.0.1:1"}
+    assert ronde.run(host_and_place, **both) == [("localhost", 1, 0, 2), ("127.0.0.1", 1, 1, 2)]
+
+
 def test_numbers_and_launchers_that_cannot_be_are_refused():
     for bad in (0, -1, "2"):
         with pytest.raises(ValueError, match="num_proc"):

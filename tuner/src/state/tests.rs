@@ -26,6 +26,7 @@ fn state() -> State {
             .into(),
         start: setting(&space, &point(&[128.0, 0.0])),
         contests: 3,
+        cost_steps: 0.0,
         samples: vec![
             sample(&[128.0, 0.0], 61.23456789),
             sample(&[4.0, 1.0], 50.0),

@@ -142,6 +142,7 @@ impl Memory {
             date: today(),
             key: self.key.clone(),
             contests: 0,
+            cost_steps: 0.0,
             start: named(&tuner.start()),
             samples: samples.collect(),
             verdict: None,

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::support::{as_ranks, configs, free_address, join, wait};
-use ronde_net::{Config, Mesh, NetError, Peer, Secret};
+use ronde_net::{Alarm, Config, Mesh, NetError, Peer, Secret};
 
 #[test]
 fn all_ranks_know_each_other() {
@@ -278,4 +279,35 @@ fn an_unauthenticated_connection_is_closed_while_the_mesh_lives() {
         "the connection ends long before the rendezvous"
     );
     job.join().unwrap();
+}
+
+#[test]
+fn ranks_that_wait_for_others_end_with_the_alarm() {
+    let began = Instant::now();
+    let raised = move || {
+        let is_over = began.elapsed() > Duration::from_millis(300);
+        is_over.then(|| "the generation is over".to_owned())
+    };
+    // Rank 2 does not come; of another job, rank 0 does not.
+    let mut all = configs(3, free_address("127.0.0.1"));
+    all[2] = configs(3, free_address("127.0.0.1")).remove(2);
+    let all = all.into_iter().map(|config| Config {
+        alarm: Some(Alarm(Arc::new(raised))),
+        ..config
+    });
+    let errors = as_ranks(all.collect(), |config| Mesh::join(&config).err().unwrap());
+    for error in &errors {
+        // A rank whose peer has ended first may have lost its connection to it.
+        let is_other = matches!(error, NetError::Lost { .. } | NetError::Refused { .. });
+        assert!(
+            is_other || error.to_string() == "the generation is over",
+            "{error:?}"
+        );
+    }
+    let ended = |error: &&NetError| matches!(error, NetError::Ended { .. });
+    assert!(errors.iter().filter(ended).count() >= 2, "{errors:?}");
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "the start timeout is 60 s"
+    );
 }

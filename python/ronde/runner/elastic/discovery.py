@@ -6,8 +6,7 @@
     if manager.update_available_hosts() != HostUpdateResult.no_update:
         print(manager.current_hosts)
 
-`ronde run` starts jobs with a fixed number of ranks; these classes are for programs that start
-ranks themselves.
+`ronde run` has a discovery of its own; these classes are for programs that start ranks themselves.
 """
 
 from __future__ import annotations

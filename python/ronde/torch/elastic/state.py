@@ -41,6 +41,11 @@ class StateHandler:
         self.value = value
         self.save()
 
+    def parts(self) -> dict[str, str]:
+        """Parts of the value by name, with what must be equal on all ranks; the value as a whole has
+        the name ""."""
+        return {"": type(self.value).__name__}
+
 
 class _StateDictHandler(StateHandler):
     """Handler for values with ``state_dict`` and ``load_state_dict``."""
@@ -68,6 +73,9 @@ class ModelStateHandler(_StateDictHandler):
         broadcast_parameters(self.value.state_dict(), root_rank=0)
         self.save()
 
+    def parts(self) -> dict[str, str]:
+        return {f".{name}": _described(value) for name, value in self.value.state_dict().items()}
+
 
 class OptimizerStateHandler(_StateDictHandler):
     """Handler for optimizers."""
@@ -76,10 +84,24 @@ class OptimizerStateHandler(_StateDictHandler):
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
 
+    def parts(self) -> dict[str, str]:
+        groups = [len(group["params"]) for group in self.value.param_groups]
+        return {"": f"an optimizer with {groups} parameters"}
+
 
 class SchedulerStateHandler(_StateDictHandler):
     """Handler for learning rate schedulers; copied as plain objects, they would copy their
     optimizers."""
+
+
+def _described(value: Any) -> str:
+    """Text about a value of a model: a parameter, a buffer, or what a module adds to them."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    try:
+        return f"a tensor {tuple(value.shape)} of {value.dtype}"
+    except RuntimeError:
+        return "a tensor without a shape"  # of a lazy module before its first use
 
 
 class SamplerStateHandler(_StateDictHandler):
@@ -156,6 +178,17 @@ class TorchState(ObjectState):
     def reset(self) -> None:
         for handler in self._handlers.values():
             handler.reset()
+
+    def _parts(self) -> dict[str, str]:
+        of_handlers = {
+            f"{name}{part}": text
+            for name, handler in self._handlers.items()
+            for part, text in handler.parts().items()
+        }
+        return {**super()._parts(), **of_handlers}
+
+    def _keepers(self) -> list[Any]:
+        return [self, *self._handlers.values()]
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
         return allgather_object(value, "elastic")

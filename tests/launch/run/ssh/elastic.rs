@@ -24,10 +24,11 @@ fn process() {
     write!(stream, "hello {member}\nstarted\n").unwrap();
     let secret = std::fs::metadata(variable("RONDE_SECRET_FILE")).unwrap();
     println!(
-        "process {member} pid {} secret {:o} on {}",
+        "process {member} pid {} secret {:o} on {} id {}",
         std::process::id(),
         secret.permissions().mode() & 0o777,
         variable("HOROVOD_HOSTNAME"),
+        variable("RONDE_HOST_ID"),
     );
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
@@ -297,10 +298,20 @@ fn processes_of_all_hosts_end_with_a_signal_and_with_the_launcher() {
 }
 
 #[test]
-fn one_machine_with_two_names_is_refused() {
+fn two_names_of_this_machine_are_two_hosts() {
     let hosts = Hosts::new();
-    let out = outcome(two_ranks(&hosts, "localhost:1,127.0.0.1:1", "true"));
-    assert_eq!(out.code, Some(2), "{}", out.stderr);
-    let text = "localhost and 127.0.0.1 are both this machine; list one of them";
-    assert!(out.stderr.contains(text), "{}", out.stderr);
+    let flags = ["-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1"];
+    let mut job = Job::start(&hosts, &flags);
+    job.wait_for(&["seat 1 rank "]);
+    job.wait_for(&["seat 1 rank "]);
+    let (code, output) = job.end();
+    assert_eq!(code, Some(0), "{output}");
+    for text in [
+        "on localhost id localhost",
+        "on 127.0.0.1 id 127.0.0.1",
+        "seat 1 rank 0 of 1,1 at 127.0.0.1:",
+        "seat 1 rank 1 of 1,1 at 127.0.0.1:",
+    ] {
+        assert!(output.contains(text), "{output}");
+    }
 }

@@ -8,12 +8,13 @@ use super::super::sink::Sink;
 use super::super::ssh::agent::address;
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
+use super::Elastic;
 use super::discovery::{Discovery, Found};
 use super::processes::{self, Facts, News, Processes};
 use super::remote::{self, Reach, Remote};
 use super::wire::{ALIVE_INTERVAL, Listening, Order};
-use super::{Elastic, checked};
 use crate::run::hosts::is_this_machine;
+use ronde::internal::identity::MAX_RANKS;
 use ronde_elastic::wire::Reply;
 use ronde_elastic::{Action, Hosts, MemberId, Membership, Outcome, Seat};
 use ronde_job::units::counted;
@@ -212,9 +213,9 @@ impl<'a> Job<'a> {
     }
 
     fn on_hosts(&mut self, found: Found) -> Result<(), LaunchError> {
-        let checked = |hosts| checked(hosts).map_err(|error| error.to_string());
-        match found.and_then(checked) {
+        match found {
             Ok(hosts) => {
+                let hosts = hosts.with_slots_max(MAX_RANKS);
                 self.problem = None;
                 self.hosts = hosts.clone();
                 let actions = self.membership.hosts(self.now(), hosts);

@@ -14,15 +14,15 @@ mod wire;
 
 pub use agent::{ELASTIC_AGENT, elastic_agent_main};
 
-use super::hosts::is_this_machine;
+use super::ssh::server::InterfaceError;
 use super::ssh::{self, SshError, SshFlags};
 use super::{LaunchError, LaunchSpec};
 use clap::ValueHint;
 use discovery::Source;
 use remote::Reach;
-use ronde::internal::identity::{MAX_RANKS, random_job_key};
-use ronde_elastic::{Cooldown, CooldownError, Hosts, Limits};
-use ronde_net::{NetError, Secret};
+use ronde::internal::identity::random_job_key;
+use ronde_elastic::{Cooldown, CooldownError, Limits};
+use ronde_net::Secret;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,10 +76,8 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
-    #[error("{first} and {second} are both this machine; list one of them, with all its slots")]
-    Here { first: String, second: String },
-    #[error("--network-interfaces: {0}")]
-    Interface(#[from] NetError),
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("--host-discovery-script {}: {reason}", path.display())]
     Script { path: PathBuf, reason: String },
 }
@@ -136,10 +134,7 @@ impl ElasticFlags {
             None if hosts.is_empty() => {
                 Source::Fixed(vec![("localhost".to_owned(), start.max(least))])
             }
-            None => {
-                check_hosts(hosts.iter().map(|(host, _)| host.as_str()))?;
-                Source::Fixed(hosts)
-            }
+            None => Source::Fixed(hosts),
         };
         Ok(Elastic {
             limits,
@@ -167,24 +162,6 @@ impl ElasticFlags {
     }
 }
 
-/// Checks that at most one host is this machine.
-fn check_hosts<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<(), ElasticError> {
-    let mut here = hosts.filter(|host| is_this_machine(host));
-    match (here.next(), here.next()) {
-        (Some(first), Some(second)) => Err(ElasticError::Here {
-            first: first.to_owned(),
-            second: second.to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Hosts that a job can use, with as many slots as it can use.
-fn checked(hosts: Hosts) -> Result<Hosts, ElasticError> {
-    check_hosts(hosts.iter().map(|(host, _)| host))?;
-    Ok(hosts.with_slots_max(MAX_RANKS))
-}
-
 /// Starts an elastic job and supervises it to its end; returns its exit code.
 pub(super) fn launch(
     spec: &LaunchSpec,
@@ -192,12 +169,16 @@ pub(super) fn launch(
     flags: &SshFlags,
 ) -> Result<u8, super::Error> {
     let interface = ssh::interface(&flags.interfaces)?;
-    let address = interface.as_deref().map(ssh::server::of_interface);
+    // Ranks may be on this host only, which other hosts' agents do not know.
+    let address = interface.as_deref();
+    let address = address.map(|name| ssh::server::of_interface(name, true));
     elastic.address = address.transpose().map_err(ElasticError::from)?;
     let mut spec = spec.clone();
-    let of_interface = interface.clone().map(|name| (ssh::INTERFACE, name));
-    let variables = of_interface.map(|(name, value)| (name.into(), value.into()));
-    spec.environment.extend(variables);
+    for variable in [ssh::INTERFACE, ssh::OWN_INTERFACE] {
+        let name = interface.clone();
+        spec.environment
+            .extend(name.map(|name| (variable.into(), name.into())));
+    }
     let reach = Reach {
         ssh: ssh::options(flags, ELASTIC_AGENT)?,
         task: wire::Task {

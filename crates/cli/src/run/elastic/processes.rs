@@ -26,6 +26,9 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// a process that is leaving, or being killed, may still listen on its own.
 const PORTS: usize = 16;
 
+/// Longest value of `RONDE_HOST_ID`.
+const HOST_ID_CHARS_MAX: usize = 128;
+
 /// Event of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -235,6 +238,11 @@ impl<'a> Processes<'a> {
             ("RONDE_SECRET_FILE", self.secret.display().to_string()),
             ("HOROVOD_ELASTIC", "1".to_owned()),
             ("HOROVOD_HOSTNAME", host.to_owned()),
+            // Several names of a machine are several hosts.
+            (
+                "RONDE_HOST_ID",
+                host.chars().take(HOST_ID_CHARS_MAX).collect(),
+            ),
         ];
         let mut note = None;
         if self.limit_threads {
