@@ -91,7 +91,13 @@ impl Job {
             &*clock,
         )?;
         Ok(Self {
-            init: next_init(&key, identity.rank),
+            init: match knobs.elastic_socket {
+                // All ranks of an elastic job count the same resets. Nothing is kept for each.
+                Some(_) => u32::try_from(knobs.resets)
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+                None => next_init(&key, identity.rank),
+            },
             identity,
             knobs,
             clock,

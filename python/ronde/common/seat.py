@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from typing import Callable
@@ -71,15 +70,10 @@ def take() -> None:
         raise NotNeeded(0)
     variables, generation, server = place
     resets = generation - 1
+    # Few different values: the C library keeps each value of a variable for ever, where it keeps the
+    # heap from being reused.
     os.environ.update({name: str(number) for name, number in variables})
-    os.environ["RONDE_JOB_ID"] = f"{_job()}-{generation}"
     if server is None:
         os.environ.pop("RONDE_TCP_SERVER", None)
     else:
         os.environ["RONDE_TCP_SERVER"] = server
-
-
-@functools.lru_cache(maxsize=None)
-def _job() -> str:
-    """Name of the job, to which each generation adds its number."""
-    return os.environ["RONDE_JOB_ID"]

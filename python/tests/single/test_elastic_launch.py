@@ -219,8 +219,7 @@ def test_a_new_process_takes_another_place_if_other_ranks_have_ended(monkeypatch
         if len(asked) < needed:
             raise ValueError("rank 1 has not come")
 
-    for name in ("HOROVOD_RANK", "RONDE_JOB_ID"):
-        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("HOROVOD_RANK", "0")
     monkeypatch.setattr(seat, "_ronde", Runtime)
     monkeypatch.setattr(seat, "resets", 0)
     for is_of_others, needed, expected in [
