@@ -14,8 +14,7 @@
 //!
 //! Steps that are no measurement (not finite, not positive, or a stall) change nothing. A sample that is clearly
 //! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting
-//! that is twice as slow the session goes back before it asks. A winner that is kept is in force from then on, and the search goes
-//! on from there; the next one has to beat this. No sample is begun whose expected cost does not fit into what is left
+//! that is twice as slow the session goes back before it asks. No sample is begun whose expected cost does not fit into what is left
 //! of the budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
 //!
 //! After the verdict the session watches for drift, and tunes anew when it has seen one: from the setting in force, with a new
@@ -60,8 +59,8 @@ const STARTUP_MAX: usize = 30;
 /// Most measurements, checks or warnings that wait to be fetched, and drifts that a verdict lists;
 /// older ones are dropped.
 const LATEST_MAX: usize = 256;
-/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off,
-/// and of a longer one the A/B windows tell.
+/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off;
+/// a longer one is part of the sample, which is no evidence in a comparison.
 const DEFAULT_STEPS: usize = 5;
 
 /// Stage of a session.
