@@ -90,7 +90,9 @@ class Watch:
     def outcome(self, resets):
         """Figures after the warm-up and at the end."""
         after_warm_up = [reading for reading in self.readings if reading[0] >= WARM_UP * resets]
-        first, last = after_warm_up[:READINGS], after_warm_up[-READINGS:]
+        # The last reset may be followed by the end of the ranks.
+        running = [reading for reading in after_warm_up if reading[0] < resets]
+        first, last = running[:READINGS], running[-READINGS:]
         names = after_warm_up[0][1]
         return {
             "resets": self.readings[-1][0],
