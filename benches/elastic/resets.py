@@ -21,7 +21,7 @@ FIGURES = ("memory_bytes", "descriptors", "threads", "mappings")
 WARM_UP = 0.1  # share of the resets that fill caches, and are not compared
 READ_S = 0.1
 READINGS = 10  # of which the median counts, as messages are on their way
-DEADLINE_S = 120  # for a reset
+DEADLINE_S = 300  # for a reset: a busy machine takes a minute to start a process
 
 
 def operations_fail(parent, resets):
@@ -62,6 +62,9 @@ def slots_change(parent, resets):
                     # The process that is no longer needed has ended.
                     job.wait(lambda: len(job.ranks()) == 2, "the end of a process", DEADLINE_S)
                     watch.read(reset)
+        except Hang:
+            print(job.output.read_text(errors="replace")[-4000:], file=sys.stderr)
+            raise
         finally:
             job.kill_rest()
         return watch.outcome(resets)
