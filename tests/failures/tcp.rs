@@ -168,7 +168,7 @@ fn a_rank_that_does_not_come_an_interface_and_a_secret_are_named() {
         (SIZE_2, "rank 1 has not come within 2 s"),
         (
             ("HOROVOD_GLOO_IFACE", "eth99"),
-            "no network interface eth99",
+            "HOROVOD_GLOO_IFACE: this host has no network interface eth99",
         ),
         (
             ("RONDE_SECRET_FILE", file.to_str().expect("a name")),

@@ -76,7 +76,7 @@ fn a_log_of_rondes_is_told_to_its_end() {
     for part in [
         "a.csv: Ronde's autotune log, 5 trials of 3 settings, finished",
         "Use 84.45 MiB, 3.162 ms: step time −22.8 % (",
-        "its verdict is there",
+        "has the verdict",
         "84.45 MiB, 3.162 ms default 56.9 ms 43.9 ms −22.8 % (",
         "Sample 2 (256 MiB, 1.778 ms): 55.8 ms in 2 steps",
         "HOROVOD_FUSION_THRESHOLD=88550670 HOROVOD_CYCLE_TIME=3.162",
@@ -130,7 +130,10 @@ fn a_job_that_was_killed_keeps_its_default() {
         text.contains("not finished") && text.contains("Keep the default, 128 MiB, 1 ms"),
         "{text}"
     );
-    assert!(text.contains("ended early, as clearly worse"), "{text}");
+    assert!(
+        text.contains("ended early because it was clearly slower"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -385,7 +388,7 @@ fn the_public_log() {
         "Never tried",
         "No recommendation: the default was never measured, so the gain over it is unknown",
         "Fastest measurement: 586 with ",
-        "To find out, measure it in turns with the default: ronde sweep ",
+        "To find out, measure it alternately with the default: ronde sweep ",
         "of the measured score",
     ] {
         assert!(words.contains(part), "{part} in:\n{text}");

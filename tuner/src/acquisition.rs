@@ -10,7 +10,7 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 const VARIANCE_MIN: f64 = 1e-12;
 
 /// The expected improvement E[max(d, 0)] of a normal difference of this mean and variance.
-pub fn expected_improvement(mean: f64, variance: f64) -> f64 {
+pub(crate) fn expected_improvement(mean: f64, variance: f64) -> f64 {
     if variance.is_nan() || variance <= VARIANCE_MIN {
         return 0.0;
     }

@@ -32,7 +32,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The Huber centre of log step times, NaN of nothing.
-pub fn huber_center(values: &[f64]) -> f64 {
+pub(crate) fn huber_center(values: &[f64]) -> f64 {
     let middle = median(values);
     let deviations: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
     clipped_center(
@@ -52,7 +52,7 @@ fn clipped_center(values: &[f64], clip: f64) -> f64 {
 
 /// The noise of a single step: the pooled spread of log step times about their own sample's median, corrected for the medians
 /// that were fitted, not below 1 %.
-pub fn step_noise<'a>(samples: impl Iterator<Item = &'a [f64]>) -> f64 {
+pub(crate) fn step_noise<'a>(samples: impl Iterator<Item = &'a [f64]>) -> f64 {
     let mut deviations = Vec::new();
     let mut fitted = 0;
     for sample in samples.filter(|sample| !sample.is_empty()) {
@@ -70,7 +70,7 @@ pub fn step_noise<'a>(samples: impl Iterator<Item = &'a [f64]>) -> f64 {
 }
 
 /// The variance of the Huber centre of `steps` steps of noise `noise` each.
-pub fn center_variance(noise: f64, steps: usize) -> f64 {
+pub(crate) fn center_variance(noise: f64, steps: usize) -> f64 {
     CENTER_INEFFICIENCY * noise * noise / steps.max(1) as f64
 }
 

@@ -124,20 +124,24 @@ pub enum Error {
     },
 }
 
+/// Checks a field of a configuration.
+pub(crate) fn in_range(
+    field: &'static str,
+    value: f64,
+    is_in_range: bool,
+    expected: &'static str,
+) -> Result<(), Error> {
+    is_in_range.then_some(()).ok_or(Error::Config {
+        field,
+        value,
+        expected,
+    })
+}
+
 /// A failure inside the optimizer that was survived; the search goes on by the fallback that the text names.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The local refinement of the hyper-parameters failed.
-    #[error(
-        "refinement of the hyper-parameters failed at {observations} settings ({message}); the best draws are used"
-    )]
-    RefinementFailed {
-        /// Number of settings observed so far.
-        observations: usize,
-        /// Error text of the optimizer.
-        message: String,
-    },
     /// The model's word could not be used.
     #[error("the model is of no use ({reason}); the search goes on without it")]
     ModelUnusable {
@@ -161,18 +165,6 @@ pub enum Warning {
     SurrogateFailed {
         /// Number of settings observed so far.
         observations: usize,
-    },
-    /// The setting of the start was measured while the job was starting up.
-    #[error(
-        "the first {steps} steps ({before_ms:.2} ms) were the job's start-up, not its step time ({after_ms:.2} ms): they do not count any more"
-    )]
-    StartupMeasured {
-        /// Steps of the sample.
-        steps: usize,
-        /// Their step time, ms.
-        before_ms: f64,
-        /// The step time in the first window after the search, ms.
-        after_ms: f64,
     },
     /// Steps of a comparison were winsorized.
     #[error(

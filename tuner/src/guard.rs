@@ -29,12 +29,8 @@ const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.10), (1
 /// Looks by active steps, at the first pair end with so many, and their shares; the last ones are
 /// for gains that spikes hide, and only a candidate that looks faster gets there.
 const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.15), (340, 0.15), (500, 0.15)];
-/// Visit lengths: pairs up to the first number draw from the range after it. Short visits decide large gains in 41 steps; random
-/// lengths keep the pairs from aliasing with periodic jobs.
-const LENGTHS: [(usize, RangeInclusive<usize>); 3] =
-    [(5, 3..=4), (8, 6..=10), (usize::MAX, 10..=16)];
 /// Steps are winsorized at this multiple of the pooled median. At 3, the interval would cover a clipped mean only.
-const WINSOR_FACTOR: f64 = 30.0;
+pub(crate) const WINSOR_FACTOR: f64 = 30.0;
 /// Candidate steps times gain before an acceptance: a stall that would cancel the gain stays unseen with probability exp(-K).
 const STALL_PROTECTION: f64 = 2.0;
 /// Measured steps before a gain below [`GAIN_LARGE`] is accepted.
@@ -52,6 +48,8 @@ pub(crate) enum Arm {
     Candidate,
 }
 
+pub(crate) const ARMS: [Arm; 2] = [Arm::Default, Arm::Candidate];
+
 /// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
@@ -60,11 +58,25 @@ pub(crate) enum Decision {
     KeepDefault,
 }
 
-/// The steps of a pair, ms.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pair {
-    pub(crate) default: Vec<f64>,
-    pub(crate) candidate: Vec<f64>,
+/// The steps of a pair, ms, by arm.
+pub(crate) type Pair = [Vec<f64>; 2];
+
+/// The steps of one arm.
+pub(crate) fn steps(pairs: &[Pair], arm: Arm) -> Vec<f64> {
+    let steps = pairs.iter().flat_map(|pair| &pair[arm as usize]);
+    steps.copied().collect()
+}
+
+/// The pairs with each step at most the limit of its arm.
+pub(crate) fn clipped(pairs: &[Pair], limits: [f64; 2]) -> Vec<Pair> {
+    let clipped = |pair: &Pair, arm: usize| {
+        let steps = pair[arm].iter().map(|step| step.min(limits[arm]));
+        steps.collect()
+    };
+    let pairs = pairs.iter();
+    pairs
+        .map(|pair| [0, 1].map(|arm| clipped(pair, arm)))
+        .collect()
 }
 
 /// The next visits of a pair: order and length.
@@ -79,13 +91,13 @@ pub(crate) struct Visits {
 impl Visits {
     /// A pair in random order, of visits of this length.
     pub(crate) fn new(rng: &mut Xoshiro256PlusPlus, length: usize) -> Self {
-        let order = if rng.random_bool(0.5) {
-            [Arm::Default, Arm::Candidate]
-        } else {
-            [Arm::Candidate, Arm::Default]
-        };
+        let [default, candidate] = ARMS;
         Self {
-            order,
+            order: if rng.random_bool(0.5) {
+                ARMS
+            } else {
+                [candidate, default]
+            },
             length,
             second: false,
             pair: Pair::default(),
@@ -99,10 +111,8 @@ impl Visits {
 
     /// Adds a step; whether its visit is over, and with it the pair.
     pub(crate) fn push(&mut self, step_ms: f64) -> (bool, Option<Pair>) {
-        let visit = match self.arm() {
-            Arm::Default => &mut self.pair.default,
-            Arm::Candidate => &mut self.pair.candidate,
-        };
+        let arm = self.arm();
+        let visit = &mut self.pair[arm as usize];
         visit.push(step_ms);
         if visit.len() < self.length {
             return (false, None);
@@ -191,7 +201,7 @@ impl Guard {
 
     /// Steps of the candidate.
     pub(crate) fn candidate_steps(&self) -> usize {
-        self.pairs.iter().map(|pair| pair.candidate.len()).sum()
+        steps(&self.pairs, Arm::Candidate).len()
     }
 
     /// A step after a change was discarded.
@@ -256,40 +266,22 @@ impl Guard {
     /// The difference with a one-sided limit at this error; none before the second pair.
     fn compare(&mut self, error: f64) -> Option<Difference> {
         let count = self.pairs.len();
-        let all: Vec<f64> = (self.pairs.iter())
-            .flat_map(|pair| pair.default.iter().chain(&pair.candidate))
-            .copied()
-            .collect();
+        let all: Vec<f64> = self.pairs.iter().flatten().flatten().copied().collect();
         let limit = WINSOR_FACTOR * median(&all);
         self.winsorized = all.iter().filter(|step| **step > limit).count();
-        let clipped =
-            |steps: &[f64]| -> Vec<f64> { steps.iter().map(|step| step.min(limit)).collect() };
-        let arms: Vec<[Vec<f64>; 2]> = (self.pairs.iter())
-            .map(|pair| [clipped(&pair.default), clipped(&pair.candidate)])
-            .collect();
-        let [default, candidate] = [0, 1].map(|arm| {
-            arms.iter()
-                .flat_map(|pair| pair[arm].clone())
-                .collect::<Vec<_>>()
-        });
+        let pairs = clipped(&self.pairs, [limit; 2]);
+        let [default, candidate] = ARMS.map(|arm| steps(&pairs, arm));
         let middle = (mean(&default) + mean(&candidate)) / 2.0;
-        let differences: Vec<(f64, f64)> = arms
-            .iter()
-            .map(|[default, candidate]| {
-                let weight = (default.len() as f64).sqrt();
-                (weight, (mean(candidate) - mean(default)) / middle)
-            })
-            .collect();
+        let differences = pairs.iter().map(|[default, candidate]| {
+            let weight = (default.len() as f64).sqrt();
+            (weight, (mean(candidate) - mean(default)) / middle)
+        });
+        let differences: Vec<(f64, f64)> = differences.collect();
         let weights: f64 = differences.iter().map(|(weight, _)| weight).sum();
-        let center = differences
-            .iter()
-            .map(|(weight, d)| weight * d)
-            .sum::<f64>()
-            / weights;
-        let squares: f64 = differences
-            .iter()
-            .map(|(weight, d)| (weight * (d - center)).powi(2))
-            .sum();
+        let weighted = differences.iter().map(|(weight, d)| weight * d);
+        let center = weighted.sum::<f64>() / weights;
+        let squares = differences.iter();
+        let squares: f64 = squares.map(|(w, d)| (w * (d - center)).powi(2)).sum();
         let freedom = count.checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
         let paired = (squares * count as f64 / freedom).sqrt() / weights;
         let welch = (squared_error(&default) + squared_error(&candidate)).sqrt() / middle;
@@ -312,13 +304,7 @@ impl Guard {
 
     /// Mean step time of an arm, ms, not winsorized; NaN before its first visit.
     pub(crate) fn mean(&self, arm: Arm) -> f64 {
-        let steps: Vec<f64> = self
-            .pairs
-            .iter()
-            .flat_map(|pair| pair.of(arm))
-            .copied()
-            .collect();
-        mean(&steps)
+        mean(&steps(&self.pairs, arm))
     }
 
     /// Steps that the last look winsorized.
@@ -332,30 +318,14 @@ impl Guard {
     }
 }
 
-impl Pair {
-    /// The second half of either visit.
-    pub(crate) fn second_half(&self) -> Self {
-        let second = |steps: &[f64]| steps[steps.len() / 2..].to_vec();
-        Self {
-            default: second(&self.default),
-            candidate: second(&self.candidate),
-        }
-    }
-
-    /// The steps of one arm.
-    pub(crate) fn of(&self, arm: Arm) -> &[f64] {
-        match arm {
-            Arm::Default => &self.default,
-            Arm::Candidate => &self.candidate,
-        }
-    }
-}
-
-/// Lengths of the visits of pair `number`, counted from 1.
+/// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 41 steps; random lengths keep the
+/// pairs from aliasing with periodic jobs.
 fn lengths(number: usize) -> RangeInclusive<usize> {
-    let later = &LENGTHS[LENGTHS.len() - 1];
-    let range = LENGTHS.iter().find(|(last, _)| number <= *last);
-    range.unwrap_or(later).1.clone()
+    match number {
+        ..=5 => 3..=4,
+        6..=8 => 6..=10,
+        _ => 10..=16,
+    }
 }
 
 /// Most steps that a contest with so many complete pairs still takes.

@@ -76,8 +76,7 @@ mod tuner;
 mod verdict;
 mod window;
 
-pub use acquisition::expected_improvement;
-pub use center::{center_variance, huber_center, median, step_noise};
+pub use center::median;
 pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::contest_steps_left;
@@ -96,4 +95,4 @@ pub use state::{
 pub use stop::StopRule;
 pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};
-pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Purpose, Verdict, percent_text};
+pub use verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict, percent_text};

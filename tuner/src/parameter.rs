@@ -58,8 +58,6 @@ pub struct Parameter {
     name: String,
     scale: Scale,
     fixed: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    dead: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rough: bool,
 }
@@ -103,7 +101,6 @@ impl Parameter {
             name: name.into(),
             scale,
             fixed: None,
-            dead: None,
             rough: false,
         }
     }
@@ -132,21 +129,9 @@ impl Parameter {
         self
     }
 
-    /// Leaves the parameter at its value in the start setting, since it cannot matter here; the verdict says so and why.
-    #[must_use]
-    pub fn dead(mut self, reason: impl Into<String>) -> Self {
-        self.dead = Some(reason.into());
-        self
-    }
-
     /// Whether neighbouring levels may differ by more than a smooth surface would have it.
     pub fn is_rough(&self) -> bool {
         self.rough
-    }
-
-    /// Why the parameter cannot matter, if it is dead.
-    pub fn dead_reason(&self) -> Option<&str> {
-        self.dead.as_deref()
     }
 
     /// The name.
@@ -159,17 +144,25 @@ impl Parameter {
         self.scale
     }
 
+    /// The lowest and the highest value, apart from the zero of a log scale.
+    fn range(&self) -> (f64, f64) {
+        match self.scale {
+            Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => (low, high),
+            Scale::Integer { low, high } => (low as f64, high as f64),
+            Scale::Boolean => (0.0, 1.0),
+            Scale::Choice { count } => (0.0, count as f64 - 1.0),
+        }
+    }
+
+    fn has_zero(&self) -> bool {
+        matches!(self.scale, Scale::Log { zero: true, .. })
+    }
+
     /// The only value that the parameter can have: the one it is fixed at, or that of bounds that are equal.
     pub fn fixed_value(&self) -> Option<f64> {
-        self.fixed.or(match self.scale {
-            Scale::Log {
-                low, high, zero, ..
-            } => (low == high && !zero).then_some(low),
-            Scale::Linear { low, high, .. } => (low == high).then_some(low),
-            Scale::Integer { low, high } => (low == high).then_some(low as f64),
-            Scale::Boolean => None,
-            Scale::Choice { count } => (count == 1).then_some(0.0),
-        })
+        let (low, high) = self.range();
+        let only = (low == high && !self.has_zero()).then_some(low);
+        self.fixed.or(only)
     }
 
     /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`](crate::Space) has accepted the bounds.
@@ -177,88 +170,47 @@ impl Parameter {
         if let Some(value) = self.fixed_value() {
             return vec![value];
         }
-        match self.scale {
-            Scale::Log {
-                low,
-                high,
-                levels,
-                zero,
-            } => {
-                if low == high {
-                    return vec![0.0, low];
-                }
-                let ratio = (high / low).ln();
-                let top = levels.saturating_sub(1).max(1) as f64;
-                // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
-                let inner = (0..levels).map(|i| match i {
-                    0 => low,
-                    i if i + 1 == levels => high,
-                    i => low * (ratio * i as f64 / top).exp(),
-                });
-                zero.then_some(0.0).into_iter().chain(inner).collect()
-            }
-            Scale::Linear { low, high, levels } => {
-                let top = levels.saturating_sub(1).max(1) as f64;
-                (0..levels)
-                    .map(|i| low + (high - low) * i as f64 / top)
-                    .collect()
-            }
+        let (low, high) = self.range();
+        let count = match self.scale {
+            Scale::Log { .. } if low == high => 1,
+            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
             Scale::Integer { low, high } => {
-                let count = high.saturating_sub(low).max(0) as usize + 1;
-                if count <= INTEGER_LEVELS {
-                    return (low..=high).map(|v| v as f64).collect();
-                }
-                let span = (high - low) as f64 / (INTEGER_LEVELS - 1) as f64;
-                (0..INTEGER_LEVELS)
-                    .map(|i| (low as f64 + span * i as f64).round())
-                    .collect()
+                (high.saturating_sub(low) as usize).min(INTEGER_LEVELS - 1) + 1
             }
-            Scale::Boolean => vec![0.0, 1.0],
-            Scale::Choice { count } => (0..count).map(|v| v as f64).collect(),
-        }
+            Scale::Boolean => 2,
+            Scale::Choice { count } => count,
+        };
+        let top = count.saturating_sub(1).max(1) as f64;
+        let level = |i: usize| match self.scale {
+            // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
+            Scale::Log { .. } if i == 0 => low,
+            Scale::Log { .. } if i + 1 == count => high,
+            Scale::Log { .. } => low * ((high / low).ln() * i as f64 / top).exp(),
+            Scale::Linear { .. } => low + (high - low) * i as f64 / top,
+            _ => (low + (high - low) * i as f64 / top).round(),
+        };
+        let zero = self.has_zero().then_some(0.0);
+        zero.into_iter().chain((0..count).map(level)).collect()
     }
 
-    /// The coordinate of `value`: 0 to 1 over the levels. With a zero level, 0 is at 0 and the rest at 0.1 to 1. A value
-    /// outside the levels gets a coordinate outside, but never below 0 where there is a zero level.
+    /// The coordinate of `value`: 0 to 1 over the levels, or the number of a name. With a zero level, 0 is at 0 and the rest at 0.1
+    /// to 1. A value outside the levels gets a coordinate outside, but never below 0 where there is a zero level.
     pub fn coordinate(&self, value: f64) -> f64 {
+        let (low, high) = self.range();
+        // With equal bounds any distance will do.
+        let span = |span: f64| if low == high { 1.0 } else { span };
         match self.scale {
             Scale::Log { zero: true, .. } if value <= 0.0 => 0.0,
-            Scale::Log {
-                low, high, zero, ..
-            } => {
-                // Equal bounds: any distance will do.
-                let span = if low == high { 1.0 } else { (high / low).ln() };
-                let u = (value / low).ln() / span;
+            Scale::Log { zero, .. } => {
+                let u = (value / low).ln() / span((high / low).ln());
                 if zero {
                     (ZERO_GAP + (1.0 - ZERO_GAP) * u).max(0.0)
                 } else {
                     u
                 }
             }
-            Scale::Linear { low, high, .. } if low == high => value - low,
-            Scale::Linear { low, high, .. } => (value - low) / (high - low),
-            Scale::Integer { low, high } => (value - low as f64) / (high - low).max(1) as f64,
+            Scale::Linear { .. } | Scale::Integer { .. } => (value - low) / span(high - low),
             Scale::Boolean | Scale::Choice { .. } => value,
-        }
-    }
-
-    /// The value at a coordinate: the inverse of [`coordinate`](Self::coordinate), without rounding to a level.
-    pub fn value_at(&self, coordinate: f64) -> f64 {
-        match self.scale {
-            Scale::Log { zero: true, .. } if coordinate <= 0.0 => 0.0,
-            Scale::Log {
-                low, high, zero, ..
-            } => {
-                let u = if zero {
-                    (coordinate - ZERO_GAP) / (1.0 - ZERO_GAP)
-                } else {
-                    coordinate
-                };
-                low * ((high / low).ln() * u).exp()
-            }
-            Scale::Linear { low, high, .. } => low + (high - low) * coordinate,
-            Scale::Integer { low, high } => low as f64 + (high - low) as f64 * coordinate,
-            Scale::Boolean | Scale::Choice { .. } => coordinate,
         }
     }
 
@@ -286,43 +238,34 @@ impl Parameter {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let bounds = |low, high, expected| {
-            Err(Error::Bounds {
-                parameter: self.name.clone(),
+        let (low, high) = self.range();
+        let are_finite = low.is_finite() && high.is_finite();
+        let (is_usable, levels, expected) = match self.scale {
+            Scale::Log { levels, .. } => {
+                let is_usable = low > 0.0 && high > 0.0 && are_finite;
+                (is_usable, levels, "0 < low <= high, both finite")
+            }
+            Scale::Linear { levels, .. } => (are_finite, levels, "low <= high, both finite"),
+            Scale::Integer { low, high } => {
+                // Above 2^53 neighbouring whole numbers share one f64.
+                let is_usable = low.min(high) >= -(1 << 53) && low.max(high) <= 1 << 53;
+                (is_usable, 2, "low <= high, both within +-2^53")
+            }
+            Scale::Boolean => (true, 2, ""),
+            Scale::Choice { count } => (true, count, ""),
+        };
+        let parameter = self.name.clone();
+        if !is_usable {
+            return Err(Error::Bounds {
+                parameter,
                 low,
                 high,
                 expected,
-            })
-        };
-        let (low, high, levels) = match self.scale {
-            Scale::Log {
-                low, high, levels, ..
-            } => {
-                if !(low > 0.0 && high > 0.0 && low.is_finite() && high.is_finite()) {
-                    return bounds(low, high, "0 < low <= high, both finite");
-                }
-                (low, high, levels)
-            }
-            Scale::Linear { low, high, levels } => {
-                if !(low.is_finite() && high.is_finite()) {
-                    return bounds(low, high, "low <= high, both finite");
-                }
-                (low, high, levels)
-            }
-            Scale::Integer { low, high } => {
-                // Above 2^53 neighbouring whole numbers share one f64.
-                if low.min(high) < -(1 << 53) || low.max(high) > 1 << 53 {
-                    return bounds(low as f64, high as f64, "low <= high, both within +-2^53");
-                }
-                (low as f64, high as f64, 2)
-            }
-            Scale::Boolean => (0.0, 1.0, 2),
-            Scale::Choice { count: 1 } => (0.0, 0.0, 2),
-            Scale::Choice { count } => (0.0, 1.0, count),
-        };
-        if low > high {
+            });
+        }
+        if low > high && levels > 0 {
             return Err(Error::ReversedBounds {
-                parameter: self.name.clone(),
+                parameter,
                 low,
                 high,
             });
@@ -331,7 +274,7 @@ impl Parameter {
         let levels = if low == high { 2 } else { levels };
         if !(2..=LEVELS_MAX).contains(&levels) {
             return Err(Error::Levels {
-                parameter: self.name.clone(),
+                parameter,
                 levels,
                 limit: LEVELS_MAX,
             });
@@ -385,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn value_to_coordinate_and_back(
+        fn coordinates_of_levels_ascend_from_0_to_1(
             low in 1e-3..1e3f64, factor in 1.01..1e6f64, levels in 2usize..40, zero: bool, pick in 0.0..1.0f64,
         ) {
             let mut log = Parameter::log("p", low, low * factor, levels);
@@ -397,9 +340,9 @@ mod tests {
                 let value = values[(pick * values.len() as f64) as usize];
                 let coordinate = parameter.coordinate(value);
                 prop_assert!((-1e-9..=1.0 + 1e-9).contains(&coordinate));
-                let back = parameter.value_at(coordinate);
-                prop_assert!((back - value).abs() <= 1e-9 * (1.0 + value.abs()), "{back} {value}");
                 prop_assert!(values.windows(2).all(|w| w[0] < w[1]));
+                let ascends = |w: &[f64]| parameter.coordinate(w[0]) < parameter.coordinate(w[1]);
+                prop_assert!(values.windows(2).all(ascends));
             }
         }
     }

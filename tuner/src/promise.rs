@@ -18,7 +18,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::median;
 use crate::design::generator;
-use crate::guard::{Arm, Guard, Pair, Visits, mean};
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps};
 use crate::stall::{STALL_FREE, Stalls};
 
 /// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps: under 0.4 % of 3,000 steps.
@@ -31,9 +31,6 @@ const BLOCK_STEPS: u64 = 100;
 /// Pairs, and steps of their visits, where a block suggests a loss.
 const CHECK_PAIRS: usize = 6;
 const CHECK_LENGTH: usize = 10;
-/// Pairs, and steps of their visits, where this check contradicts the block; the visits of each later such check are twice as long.
-const SETTLED_PAIRS: usize = 3;
-const SETTLED_LENGTH: usize = 50;
 /// After a reversion for stalls, the candidate returns if this share of its gain is left.
 const RETURN_SHARE: f64 = 0.25;
 
@@ -95,7 +92,7 @@ pub(crate) struct Promise {
     /// Sum and steps of the block under way, and the length of a block.
     block: (f64, u64),
     gap: u64,
-    /// Steps of the visits of the next check after a contradiction.
+    /// Steps of the visits of the next check after a contradiction: half a block, then twice as many each.
     settled_length: usize,
     check: Option<Check>,
     /// Means of the check that has just ended, ms: default and candidate.
@@ -117,7 +114,7 @@ impl Promise {
             look: (0, 0),
             block: (0.0, 0),
             gap: BLOCK_STEPS,
-            settled_length: SETTLED_LENGTH,
+            settled_length: BLOCK_STEPS as usize / 2,
             check: None,
             checked: None,
             suspended: false,
@@ -166,28 +163,12 @@ impl Promise {
     }
 
     /// The relative difference of the clipped means of `pairs`, weighted, and its weight.
-    fn clipped(pairs: &[Pair]) -> (f64, f64) {
-        let limit = |arm| {
-            let steps: Vec<f64> = pairs
-                .iter()
-                .flat_map(|pair| pair.of(arm))
-                .copied()
-                .collect();
-            STALL_FREE * median(&steps)
-        };
-        let (default, candidate) = (limit(Arm::Default), limit(Arm::Candidate));
-        let clipped = |steps: &[f64], limit: f64| {
-            mean(&steps.iter().map(|step| step.min(limit)).collect::<Vec<_>>())
-        };
-        let of = pairs.iter().map(|pair| {
-            let (default, candidate) = (
-                clipped(&pair.default, default),
-                clipped(&pair.candidate, candidate),
-            );
-            (
-                (pair.default.len() as f64).sqrt(),
-                candidate / default - 1.0,
-            )
+    fn difference(pairs: &[Pair]) -> (f64, f64) {
+        let limits = ARMS.map(|arm| STALL_FREE * median(&steps(pairs, arm)));
+        let pairs = clipped(pairs, limits);
+        let of = pairs.iter().map(|[default, candidate]| {
+            let weight = (default.len() as f64).sqrt();
+            (weight, mean(candidate) / mean(default) - 1.0)
         });
         of.fold((0.0, 0.0), |(sum, weights), (weight, d)| {
             (sum + weight * d, weights + weight)
@@ -195,7 +176,7 @@ impl Promise {
     }
 
     fn update(&mut self, pairs: &[Pair]) -> f64 {
-        let (sum, weight) = Self::clipped(pairs);
+        let (sum, weight) = Self::difference(pairs);
         self.body = (self.body.0 + sum, self.body.1 + weight);
         sum / weight
     }
@@ -270,14 +251,13 @@ impl Promise {
             return Outcome::Hold;
         };
         if cause == Cause::Contradiction {
-            pairs = pairs.iter().map(Pair::second_half).collect();
+            // The second half of either visit.
+            pairs.iter_mut().flatten().for_each(|steps| {
+                steps.drain(..steps.len() / 2);
+            });
         }
-        let steps = |arm| -> Vec<f64> {
-            let of_pairs = pairs.iter().flat_map(|pair| pair.of(arm));
-            of_pairs.copied().collect()
-        };
-        let default_ms = mean(&steps(Arm::Default));
-        self.checked = Some((default_ms, mean(&steps(Arm::Candidate))));
+        let [default_ms, chosen_ms] = ARMS.map(|arm| mean(&steps(&pairs, arm)));
+        self.checked = Some((default_ms, chosen_ms));
         let fresh = self.update(&pairs);
         self.block = (0.0, 0);
         if cause == Cause::Schedule {
@@ -290,7 +270,7 @@ impl Promise {
         if matches!(cause, Cause::Block(block_ms) if block_ms > self.default_ms) {
             let length = self.settled_length;
             self.settled_length = length.saturating_mul(2);
-            return self.begin_check(SETTLED_PAIRS, length, Cause::Contradiction);
+            return self.begin_check(CHECK_PAIRS / 2, length, Cause::Contradiction);
         }
         self.gap = self.gap.saturating_mul(2);
         Outcome::Visit

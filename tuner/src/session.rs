@@ -12,7 +12,7 @@
 //! the training goes on at the setting in force meanwhile, its steps still count, and the answer comes back through
 //! [`Session::propose`]. The session has no clock and no thread, so equal step times give equal decisions.
 //!
-//! Steps that are no measurement (not finite, not positive, or a stall) change nothing and are counted. A sample that is clearly
+//! Steps that are no measurement (not finite, not positive, or a stall) change nothing. A sample that is clearly
 //! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting
 //! that is twice as slow the session goes back before it asks. A winner that is kept is in force from then on, and the search goes
 //! on from there; the next one has to beat this. No sample is begun whose expected cost does not fit into what is left
@@ -31,7 +31,7 @@ use crate::recall::Memory;
 use crate::stall::Ledger;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
-use crate::verdict::{Measurement, Verdict};
+use crate::verdict::{Measurement, Phase, Verdict};
 use crate::window::{Fate, Window};
 use crate::{Error, Point, Space, Warning};
 
@@ -54,8 +54,9 @@ use contest::Contest;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
-/// Most measurements, checks or warnings that wait to be fetched; older ones are dropped.
-const UNREAD_MAX: usize = 256;
+/// Most measurements, checks or warnings that wait to be fetched, and drifts that a verdict lists;
+/// older ones are dropped.
+const LATEST_MAX: usize = 256;
 /// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off,
 /// and of a longer one the A/B windows tell.
 const DEFAULT_STEPS: usize = 5;
@@ -94,8 +95,6 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
-    /// A comparison that its candidate won, while another setting is compared with the default.
-    champion: Option<Contest>,
     /// Cost of the comparisons that have ended.
     contested: f64,
     /// Cost of this search before the job was reset.
@@ -124,13 +123,11 @@ pub struct Session {
     steps: u64,
     /// The step at which this search began.
     began: u64,
-    dropped: u64,
-    stalled: u64,
     /// Setting and ln(time in ms) of the steps discarded after changes: they are part of the cost.
     discarded: Vec<(Point, f64)>,
     /// Measurements of the same job's last run: each stays in the state until it is repeated, or the job changes.
     inherited: Vec<StateSample>,
-    drifts: Vec<Drift>,
+    drifts: VecDeque<Drift>,
     /// Why this search began, if it is not the first, and when.
     retuned: Option<(String, u64)>,
     retune_steps: u64,
@@ -160,18 +157,23 @@ impl Session {
         let tuner = Tuner::new(space, config.tuner(), start)?;
         let left =
             u64::from(config.warmup_samples.unwrap_or(0)) * u64::from(config.steps_per_sample);
-        Ok(Self {
+        let mut session = Self::of_tuner(tuner, config);
+        if left > 0 {
+            session.stage = Stage::Warmup { left };
+        }
+        Ok(session)
+    }
+
+    /// A session at the beginning of a search.
+    fn of_tuner(tuner: Tuner, config: SessionConfig) -> Self {
+        let start = tuner.start();
+        Self {
             starting: config.warmup_samples.is_none(),
             config,
             default: start,
             tuner,
-            stage: if left > 0 {
-                Stage::Warmup { left }
-            } else {
-                Stage::Default
-            },
+            stage: Stage::Default,
             contest: None,
-            champion: None,
             contested: 0.0,
             cost_before: 0.0,
             rejected: Vec::new(),
@@ -187,31 +189,31 @@ impl Session {
             incumbent: start,
             steps: 0,
             began: 0,
-            dropped: 0,
-            stalled: 0,
             discarded: Vec::new(),
             inherited: Vec::new(),
-            drifts: Vec::new(),
+            drifts: VecDeque::new(),
             retuned: None,
             retune_steps: watch::RETUNE_STEPS,
             postponed: None,
             measurements: VecDeque::new(),
             rechecks: VecDeque::new(),
             warnings: VecDeque::new(),
-        })
+        }
     }
 
     /// Takes the time of the step that just ended, in ms: the slowest rank's.
     pub fn on_step(&mut self, step_ms: f64) -> Action {
         if !(step_ms.is_finite() && step_ms > 0.0) {
-            self.dropped += 1;
             return Action::Keep;
         }
         self.steps += 1;
         if let Stage::Warmup { left } = &mut self.stage {
             *left -= 1;
             if *left == 0 {
-                self.stage = self.first_stage();
+                self.stage = match self.contest {
+                    Some(_) => Stage::Ab,
+                    None => Stage::Default,
+                };
             }
             return Action::Keep;
         }
@@ -242,10 +244,7 @@ impl Session {
     fn on_searched(&mut self, log_time: f64) -> Action {
         match self.window.push(log_time) {
             Fate::Discarded => self.on_discarded(log_time),
-            Fate::Stalled => {
-                self.stalled += 1;
-                Action::Keep
-            }
+            Fate::Stalled => Action::Keep,
             Fate::Counted => self.on_counted(log_time),
         }
     }
@@ -272,25 +271,13 @@ impl Session {
             None => Action::Keep,
             Some(true) if is_contest => {
                 self.stage = Stage::Ab;
-                let arm = self
-                    .contest
-                    .as_ref()
-                    .map_or(Arm::Default, |c| c.guard.arm());
-                self.go_to(self.point_of(arm))
+                self.go_to(self.next_visit())
             }
             Some(true) => self.ask_from(self.setting),
             Some(false) => self.finish(
                 None,
                 "default kept: stalls at other settings cost more than the search may".into(),
             ),
-        }
-    }
-
-    fn first_stage(&self) -> Stage {
-        if self.contest.is_some() {
-            Stage::Ab
-        } else {
-            Stage::Default
         }
     }
 
@@ -303,9 +290,7 @@ impl Session {
         if let (Stage::Ab, Some(contest)) = (&self.stage, &mut self.contest) {
             contest.guard.discarded();
         }
-        let far_slower = self
-            .default_log()
-            .is_some_and(|default| log_time - default > CLIFF);
+        let far_slower = self.is_slower(Some(log_time), CLIFF);
         if matches!(self.stage, Stage::Sample { earlier: 0 }) && far_slower && self.left() < 0.0 {
             self.discarded.pop();
             self.window.log_times.push(log_time);
@@ -391,6 +376,13 @@ impl Session {
         self.tuner.add_steps(self.setting, log_times, enters);
     }
 
+    /// Adds the window to the sample of the setting in force, and to the log.
+    fn close_window(&mut self, phase: Phase, number: u32, aborted: bool) {
+        self.observe(&self.window.log_times.clone());
+        self.record(phase, number, aborted);
+        self.window = Window::new(0, self.known(&self.setting));
+    }
+
     /// Centre of the log step times of `point`, if it was measured.
     fn known(&self, point: &Point) -> Option<f64> {
         let sample = self.tuner.sample(point)?;
@@ -398,13 +390,19 @@ impl Session {
     }
 
     fn warn(&mut self, warning: Warning) {
-        push_unread(&mut self.warnings, warning);
+        push_latest(&mut self.warnings, warning);
     }
 
+    /// Ends the search; without an adoption, nothing is promised.
     fn finish(&mut self, winner: Option<Point>, reason: String) -> Action {
-        let Some(verdict) = self.verdict(winner, reason) else {
-            return Action::Keep;
-        };
+        match self.verdict(winner, reason) {
+            Some(verdict) => self.end_with(verdict, None),
+            None => Action::Keep,
+        }
+    }
+
+    /// Puts the setting of a verdict in force and watches it.
+    fn end_with(&mut self, verdict: Verdict, promise: Option<Box<Promise>>) -> Action {
         if self.retuned.is_some() {
             self.retune_steps = if verdict.chosen == self.tuner.start() {
                 2 * self.retune_steps
@@ -414,12 +412,13 @@ impl Session {
         }
         self.incumbent = verdict.chosen;
         let _ = self.go_to(verdict.chosen);
+        let verdict = Box::new(verdict);
         self.stage = Stage::Finished {
-            verdict: Box::new(verdict.clone()),
+            verdict: verdict.clone(),
             watch: Box::default(),
-            promise: None,
+            promise,
         };
-        Action::Finished(Box::new(verdict))
+        Action::Finished(verdict)
     }
 
     /// Measurements of this search, as memories of another one.
@@ -437,9 +436,9 @@ impl Session {
     }
 }
 
-/// Adds an item that waits to be fetched; the oldest one is dropped if there are too many.
-fn push_unread<T>(queue: &mut VecDeque<T>, item: T) {
-    if queue.len() == UNREAD_MAX {
+/// Adds an item; the oldest one is dropped if there are too many.
+fn push_latest<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == LATEST_MAX {
         queue.pop_front();
     }
     queue.push_back(item);

@@ -165,18 +165,6 @@ impl Space {
         Ok(Point::new(values))
     }
 
-    /// The space with its dead parameters fixed at their values in `start`.
-    pub(crate) fn settled(self, start: &Point) -> Self {
-        let parameters = self.parameters.into_iter().zip(start.values());
-        let settle = |(parameter, value): (Parameter, &f64)| match parameter.dead_reason() {
-            Some(_) => parameter.fixed(*value),
-            None => parameter,
-        };
-        Self {
-            parameters: parameters.map(settle).collect(),
-        }
-    }
-
     /// Every combination of levels, the last parameter fastest; then those that are missing of `start` with its booleans changed, as
     /// `start` may lie between levels, and `start` itself.
     pub fn lattice(&self, start: &Point) -> Vec<Point> {

@@ -6,18 +6,16 @@
 use std::collections::VecDeque;
 
 use crate::center::median;
-use crate::guard::Arm;
+use crate::guard::{Arm, WINSOR_FACTOR};
 
 /// The usual step time is the median of at most this many latest steps, of either setting.
 const LATEST_STEPS: usize = 15;
-/// A step's stall is its part beyond this multiple of the usual, at most [`STALL_MAX`] multiples.
+/// A step's stall is its part beyond this multiple of the usual, at most [`WINSOR_FACTOR`] multiples.
 pub(crate) const STALL_FREE: f64 = 1.25;
-const STALL_MAX: f64 = 30.0;
 /// Steps of the default that the candidates' stalls may cost beyond the default's stalls before the
-/// default is in force for a while, and the cost at which the search resumes. A simulation bounds the
-/// cost of stalls before an adoption to 0.33 % of 3,000 steps and one stall.
+/// default is in force for a while. A simulation bounds the cost of stalls before an adoption to
+/// 0.33 % of 3,000 steps and one stall.
 const LEDGER_MAX: f64 = 10.0;
-const LEDGER_RESUME: f64 = 5.0;
 /// Number of rests after which the search ends.
 const RESTS_MAX: u32 = 3;
 
@@ -55,7 +53,7 @@ impl Stalls {
         } else {
             median(&latest)
         };
-        let stall = (step_ms - STALL_FREE * usual).clamp(0.0, STALL_MAX * usual);
+        let stall = (step_ms - STALL_FREE * usual).clamp(0.0, WINSOR_FACTOR * usual);
         self.sums.push(arm, stall);
         if self.latest.len() == LATEST_STEPS {
             self.latest.pop_front();
@@ -84,7 +82,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Takes a step, relative to the usual step time of its setting.
     pub(crate) fn push(&mut self, arm: Arm, relative: f64) {
-        let stall = (relative - STALL_FREE).clamp(0.0, STALL_MAX);
+        let stall = (relative - STALL_FREE).clamp(0.0, WINSOR_FACTOR);
         self.sums.push(arm, stall);
     }
 
@@ -101,7 +99,7 @@ impl Ledger {
 
     /// Whether the search resumes: the stalls are the environment's. `None` if that is not known yet.
     pub(crate) fn resumes(&mut self) -> Option<bool> {
-        if self.cost() <= LEDGER_RESUME {
+        if self.cost() <= LEDGER_MAX / 2.0 {
             self.rests += 1;
             return Some(self.rests <= RESTS_MAX);
         }

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Warning;
+use crate::center::center_variance;
 use crate::recall::Memory;
 use crate::space::{Point, Space};
 use crate::text::read_text;
@@ -253,7 +254,7 @@ impl State {
                 Ok(point) => memories.push(Memory {
                     point,
                     log_time: sample.step_ms.ln(),
-                    variance: crate::center_variance(sample.spread, sample.steps),
+                    variance: center_variance(sample.spread, sample.steps),
                 }),
                 Err(reason) => warnings.push(Warning::NotRemembered { row: index, reason }),
             }

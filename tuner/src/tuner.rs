@@ -30,6 +30,7 @@
 use std::sync::Arc;
 
 use crate::center::{center_variance, step_noise};
+use crate::error::in_range;
 use crate::kernel::{Hyperparameters, Kernel};
 use crate::model::Model;
 use crate::proposal::{Proposal, ProposalJob, RISK_MAX};
@@ -77,39 +78,21 @@ impl Default for TunerConfig {
 
 impl TunerConfig {
     fn check(&self) -> Result<(), Error> {
-        let positive = |field, value: f64| {
-            if value > 0.0 && value.is_finite() {
-                return Ok(());
-            }
-            let expected = "> 0 and finite";
-            Err(Error::Config {
-                field,
-                value,
-                expected,
-            })
-        };
-        let at_least_one = |field, value: u32| {
-            if value >= 1 {
-                return Ok(());
-            }
-            Err(Error::Config {
-                field,
-                value: 0.0,
-                expected: ">= 1",
-            })
-        };
-        at_least_one("max_samples", self.max_samples)?;
-        at_least_one("stop.patience", self.stop.patience)?;
-        positive("level_variance", self.level_variance)?;
-        if !(0.0..=1.0).contains(&self.risk_max) {
-            return Err(Error::Config {
-                field: "risk_max",
-                value: self.risk_max,
-                expected: "0 to 1",
-            });
-        }
-        self.fixed_noise
-            .map_or(Ok(()), |noise| positive("fixed_noise", noise))
+        let is_positive = |value: f64| value > 0.0 && value.is_finite();
+        let noise = self.fixed_noise.unwrap_or(1.0);
+        let [samples, patience] = [self.max_samples, self.stop.patience].map(f64::from);
+        in_range("max_samples", samples, samples >= 1.0, ">= 1")?;
+        in_range("stop.patience", patience, patience >= 1.0, ">= 1")?;
+        let level = self.level_variance;
+        in_range(
+            "level_variance",
+            level,
+            is_positive(level),
+            "> 0 and finite",
+        )?;
+        let risk = self.risk_max;
+        in_range("risk_max", risk, (0.0..=1.0).contains(&risk), "0 to 1")?;
+        in_range("fixed_noise", noise, is_positive(noise), "> 0 and finite")
     }
 }
 
@@ -155,7 +138,6 @@ impl Tuner {
     pub fn new(space: Space, config: TunerConfig, start: Point) -> Result<Self, Error> {
         let start = space.point(start.values())?;
         config.check()?;
-        let space = space.settled(&start);
         let points = space.lattice(&start);
         let kernel = Kernel::new(&space);
         let lattice = Arc::new(Lattice {
@@ -268,13 +250,6 @@ impl Tuner {
             sample.visits.push(sample.log_times.len());
         }
         sample.log_times.extend(finite);
-    }
-
-    /// Drops the measured steps at a setting.
-    pub(crate) fn forget(&mut self, point: &Point) {
-        let sample = self.sample_mut(*point);
-        sample.log_times.clear();
-        sample.visits.clear();
     }
 
     /// Adds a measurement that the caller has summed up. The settings need not be those that were asked for.

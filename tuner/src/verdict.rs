@@ -133,19 +133,6 @@ pub struct Verdict {
     pub retuned: Option<String>,
     /// The drifts noticed so far, oldest first.
     pub drifts: Vec<Drift>,
-    /// Parameters that were not tuned, because they cannot matter here.
-    pub left_out: Vec<LeftOut>,
-}
-
-/// A parameter that was left out of the search.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LeftOut {
-    /// Its name.
-    pub parameter: String,
-    /// The value that it keeps.
-    pub value: f64,
-    /// Why it cannot matter.
-    pub reason: String,
 }
 
 impl Verdict {

@@ -6,14 +6,12 @@ use crate::center::{huber_center, median};
 pub(crate) const STALL_FACTOR: f64 = 5.0;
 /// After this many stalls in a row they are the new level, and the window starts again with it.
 const STALL_RUN_MAX: u32 = 5;
-/// The running median is that of at most this many latest steps.
-const RUNNING_STEPS: usize = 31;
 /// Steps that must agree with the end of the sample for the start-up to be over.
 const SETTLED_STEPS: usize = 3;
 /// Steps, each faster than the one before, that show by themselves that it is not: of equal ones one run in 120 looks so.
 const FALLING_STEPS: usize = 5;
 /// A step's excess over the later level, in log step time, that is start-up and not noise: at least this, at least three spreads.
-pub(crate) const STARTUP_EXCESS_MIN: f64 = 0.10;
+const STARTUP_EXCESS_MIN: f64 = 0.10;
 
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +52,10 @@ impl Window {
             self.discard -= 1;
             return Fate::Discarded;
         }
-        let latest = &self.log_times[self.log_times.len().saturating_sub(RUNNING_STEPS)..];
-        let running = if latest.len() < 2 {
+        let running = if self.steps() < 2 {
             self.known
         } else {
-            Some(median(latest))
+            Some(median(&self.log_times))
         };
         if running.is_some_and(|running| log_time > running + STALL_FACTOR.ln()) {
             self.stalls_in_a_row += 1;

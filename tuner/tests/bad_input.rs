@@ -1,8 +1,6 @@
 //! Sessions on bad or odd input: each ends with a clear error or with the default kept, and never panics.
 
-use ronde_tuner::{
-    Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict, Warning,
-};
+use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict};
 
 fn space() -> Space {
     Space::new(vec![
@@ -67,7 +65,7 @@ fn constant_times_keep_the_default() {
 }
 
 #[test]
-fn times_that_are_no_times_are_dropped_and_counted() {
+fn times_that_are_no_times_are_dropped() {
     let bad = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0];
     let clean = drive(&mut session(SessionConfig::default()), 1000, |_, _| 10.0);
     let mut session = session(SessionConfig::default());
@@ -80,8 +78,6 @@ fn times_that_are_no_times_are_dropped_and_counted() {
         }
     });
     assert_eq!(clean, mixed);
-    let (dropped, stalled) = session.steps_left_out();
-    assert!(dropped >= verdict(&clean).steps_active && stalled == 0);
 }
 
 #[test]
@@ -113,11 +109,6 @@ fn stalls_count_neither_in_a_sample_nor_in_the_cost() {
     assert!(
         verdict.kept_default && (verdict.default_step_ms / default_ms - 1.0).abs() < 0.02,
         "{verdict:?}"
-    );
-    assert!(
-        session.steps_left_out().1 > 3,
-        "{:?}",
-        session.steps_left_out()
     );
     // A stall right after a change is capped: at most 4 extra steps for each of them.
     assert!(
@@ -279,7 +270,7 @@ fn startup_is_detected_and_bounded() {
 }
 
 #[test]
-fn a_long_startup_is_known_for_one_in_the_end() {
+fn a_long_startup_makes_no_setting_look_faster() {
     for (slow_steps, gain) in [(6, 1.0), (14, 1.0), (6, 0.8), (14, 0.8)] {
         let mut session = session(SessionConfig::default());
         let actions = drive(&mut session, 2000, |point: &Point, step| {
@@ -294,10 +285,6 @@ fn a_long_startup_is_known_for_one_in_the_end() {
         let what = format!("{slow_steps} slow steps, {gain}: {verdict:?}");
         assert_eq!(verdict.kept_default, gain == 1.0, "{what}");
         assert!((9.7..10.3).contains(&verdict.default_step_ms), "{what}");
-        let warnings = session.take_warnings();
-        let is_told =
-            |warning: &Warning| matches!(warning, Warning::StartupMeasured { steps: 5, .. });
-        assert!(warnings.iter().any(is_told), "{what}: {warnings:?}");
     }
 }
 
@@ -317,46 +304,6 @@ fn a_cliff_is_left_after_one_discarded_and_one_measured_step() {
         "only the first layout may go there, {} did",
         over.len()
     );
-}
-
-#[test]
-fn training_that_ends_while_a_better_winner_is_looked_for_keeps_the_first() {
-    // All settings get slower when the comparison begins: the first winner beats the default still, and a
-    // setting that was faster when it was measured is compared as well.
-    let mut session = session(SessionConfig::default());
-    let (mut kept, mut is_compared) = (0, false);
-    for step in 0..1000 {
-        let tiring = |p: &Point, _| {
-            let level = match *p == default() {
-                true => 10.0,
-                false if is_compared => 8.5,
-                false => 7.0 + p.value(1).ln().abs() / 5.0,
-            };
-            level * jitter(step)
-        };
-        let actions = drive(&mut session, 1, tiring);
-        is_compared |= session.progress().phase == Phase::Ab;
-        if actions.iter().any(|a| matches!(a, Action::Finished(_))) {
-            break;
-        }
-        let Some(verdict) = session.verdict_if_stopped().filter(|v| !v.kept_default) else {
-            continue;
-        };
-        kept += 1;
-        assert_ne!(verdict.chosen, default());
-        assert!(verdict.gain_pct[0] > 0.0 && (9.0..11.0).contains(&verdict.default_step_ms));
-        assert!(
-            verdict.reason.starts_with("kept: faster"),
-            "{}",
-            verdict.reason
-        );
-        assert!(
-            verdict
-                .reason
-                .ends_with("training ended before the search did")
-        );
-    }
-    assert!(kept > 0);
 }
 
 #[test]

@@ -51,7 +51,6 @@ fn config() -> impl Strategy<Value = SessionConfig> {
         1u32..12,
         1u32..30,
         0.0..60.0f64,
-        prop::option::of(0u64..5000),
         prop::option::of(0u32..3),
         0u32..4,
     )
@@ -61,7 +60,6 @@ fn config() -> impl Strategy<Value = SessionConfig> {
                 steps_per_sample,
                 max_samples,
                 budget_steps,
-                horizon_steps,
                 warmup_samples,
                 warmup_steps_per_change,
             )| {
@@ -70,7 +68,6 @@ fn config() -> impl Strategy<Value = SessionConfig> {
                     steps_per_sample,
                     max_samples,
                     budget_steps,
-                    horizon_steps,
                     warmup_samples,
                     warmup_steps_per_change,
                     ..SessionConfig::default()
@@ -84,7 +81,7 @@ fn space(fixed: bool) -> Space {
     let cycle = if fixed { cycle.fixed(1.0) } else { cycle };
     Space::new(vec![
         cycle,
-        Parameter::boolean("hierarchical").dead("one host"),
+        Parameter::boolean("hierarchical").fixed(0.0),
         if fixed {
             Parameter::boolean("b").fixed(0.0)
         } else {
@@ -122,7 +119,6 @@ impl Caller {
                     verdict.budget_kept,
                     verdict.steps_lost <= verdict.budget_steps
                 );
-                assert_eq!(verdict.left_out.len(), 1);
             }
         }
     }

@@ -307,29 +307,3 @@ fn a_log_is_prior_knowledge() {
         cold.samples
     );
 }
-
-#[test]
-fn dead_parameters_stay_and_are_named() {
-    let space = Space::new(vec![
-        Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero(),
-        Parameter::boolean("hierarchical").dead("all ranks are on one host"),
-    ])
-    .unwrap();
-    let start = space.point(&[128.0, 1.0]).unwrap();
-    let mut session = Session::new(space, SessionConfig::default(), start).unwrap();
-    let verdict = drive(&mut session, |point| 100.0 + point.value(0) / 8.0);
-    let [left_out] = verdict.left_out.as_slice() else {
-        panic!("{verdict:?}")
-    };
-    assert_eq!(
-        (left_out.parameter.as_str(), left_out.value),
-        ("hierarchical", 1.0)
-    );
-    assert_eq!(left_out.reason, "all ranks are on one host");
-    assert!(
-        session
-            .take_measurements()
-            .iter()
-            .all(|m| m.setting.flag(1))
-    );
-}

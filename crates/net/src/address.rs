@@ -41,13 +41,48 @@ pub fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, NetError> {
     Ok(addresses)
 }
 
-/// Address of the network interface `name` of this host, of the same IP version as `server` where
-/// it has one.
+/// Address of the network interface `name` of this host: of the same IP version as `like`, or of
+/// IPv4 where it has one.
 ///
 /// # Errors
 /// [`NetError::Interface`], with the interfaces that have addresses.
-pub fn interface_address(name: &str, server: &SocketAddr) -> Result<IpAddr, NetError> {
-    let mut addresses: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+pub fn interface_address(name: &str, like: Option<&SocketAddr>) -> Result<IpAddr, NetError> {
+    interface_in(&interfaces()?, name, like)
+}
+
+/// Like [`interface_address`], for a connection to `server`, which may be on another host.
+///
+/// # Errors
+/// Likewise; [`NetError::Loopback`] if `server` is on another host.
+pub fn interface_to(name: &str, server: &SocketAddr) -> Result<IpAddr, NetError> {
+    let interfaces = interfaces()?;
+    let address = interface_in(&interfaces, name, Some(server))?;
+    let is_here =
+        server.ip().is_loopback() || interfaces.values().any(|ips| ips.contains(&server.ip()));
+    match address.is_loopback() && !is_here {
+        true => Err(loopback(&interfaces, name, address)),
+        false => Ok(address),
+    }
+}
+
+/// Like [`interface_address`], for connections between hosts.
+///
+/// # Errors
+/// Likewise; [`NetError::Loopback`].
+pub fn interface_between_hosts(name: &str) -> Result<IpAddr, NetError> {
+    let interfaces = interfaces()?;
+    let address = interface_in(&interfaces, name, None)?;
+    match address.is_loopback() {
+        true => Err(loopback(&interfaces, name, address)),
+        false => Ok(address),
+    }
+}
+
+type Interfaces = BTreeMap<String, Vec<IpAddr>>;
+
+/// Network interfaces of this host with their addresses.
+fn interfaces() -> Result<Interfaces, NetError> {
+    let mut addresses = Interfaces::new();
     let interfaces = nix::ifaddrs::getifaddrs().map_err(|error| NetError::System {
         call: "getifaddrs",
         reason: error.to_string(),
@@ -63,21 +98,46 @@ pub fn interface_address(name: &str, server: &SocketAddr) -> Result<IpAddr, NetE
         let of_interface = addresses.entry(interface.interface_name).or_default();
         of_interface.extend(v4.or(v6));
     }
-    let of_version = |ips: &Vec<IpAddr>| {
-        ips.iter()
-            .copied()
-            .find(|ip| ip.is_ipv4() == server.is_ipv4())
-    };
-    let found = addresses.get(name).and_then(of_version);
+    Ok(addresses)
+}
+
+fn interface_in(
+    interfaces: &Interfaces,
+    name: &str,
+    like: Option<&SocketAddr>,
+) -> Result<IpAddr, NetError> {
+    let is_like = |ip: &IpAddr| like.is_none_or(|like| ip.is_ipv4() == like.is_ipv4());
+    let found = interfaces.get(name).into_iter().flatten().copied();
+    let found = found.filter(is_like).min_by_key(IpAddr::is_ipv6);
     found.ok_or_else(|| NetError::Interface {
         name: name.to_owned(),
-        found: addresses
-            .iter()
-            .filter(|(_, ips)| !ips.is_empty())
-            .map(|(name, ips)| format!("{name} ({})", ips[0]))
-            .collect::<Vec<_>>()
-            .join(", "),
+        address: match like {
+            None => "an address",
+            Some(SocketAddr::V4(_)) => "an IPv4 address",
+            Some(SocketAddr::V6(_)) => "an IPv6 address",
+        },
+        found: list(interfaces, |_| true),
     })
+}
+
+fn loopback(interfaces: &Interfaces, name: &str, address: IpAddr) -> NetError {
+    NetError::Loopback {
+        name: name.to_owned(),
+        address,
+        found: list(interfaces, |ip| !ip.is_loopback()),
+    }
+}
+
+/// Interfaces, each with its first address that `is_shown`.
+fn list(interfaces: &Interfaces, is_shown: impl Fn(&IpAddr) -> bool) -> String {
+    let shown = interfaces.iter().filter_map(|(name, ips)| {
+        let ip = ips.iter().find(|ip| is_shown(ip))?;
+        Some(format!("{name} ({ip})"))
+    });
+    match shown.collect::<Vec<_>>() {
+        shown if shown.is_empty() => "none".to_owned(),
+        shown => shown.join(", "),
+    }
 }
 
 /// Begins to connect to `to`, from the address `from` if one is given.
@@ -130,13 +190,44 @@ mod tests {
 
     #[test]
     fn an_interface_has_an_address_and_an_unknown_one_is_named_with_the_others() {
-        let server = "127.0.0.1:1".parse().unwrap();
-        assert_eq!(
-            interface_address("lo", &server),
-            Ok(IpAddr::from([127, 0, 0, 1]))
-        );
-        let error = interface_address("eth99", &server).unwrap_err().to_string();
-        assert!(error.contains("no network interface eth99"), "{error}");
+        let here = "127.0.0.1:1".parse().unwrap();
+        let lo = Ok(IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(interface_address("lo", Some(&here)), lo);
+        assert_eq!(interface_address("lo", None), lo);
+        assert_eq!(interface_to("lo", &here), lo);
+        let error = interface_to("eth99", &here).unwrap_err().to_string();
+        let text = "no network interface eth99 with an IPv4 address; it has ";
+        assert!(error.contains(text), "{error}");
         assert!(error.contains("lo (127.0.0.1)"), "{error}");
+    }
+
+    #[test]
+    fn a_loopback_interface_is_refused_for_other_hosts() {
+        let elsewhere = "192.0.2.1:1".parse().unwrap();
+        for error in [
+            interface_to("lo", &elsewhere).unwrap_err(),
+            interface_between_hosts("lo").unwrap_err(),
+        ] {
+            let error = error.to_string();
+            let start = "lo is a loopback interface (127.0.0.1), ";
+            assert!(error.starts_with(start), "{error}");
+            assert!(!error.contains("lo (127"), "{error}");
+        }
+        let interfaces = Interfaces::from([
+            ("lo".into(), vec![[127, 0, 0, 1].into()]),
+            (
+                "eth0".into(),
+                vec!["fd00::1".parse().unwrap(), [10, 0, 0, 1].into()],
+            ),
+        ]);
+        let of = |name, like: Option<SocketAddr>| interface_in(&interfaces, name, like.as_ref());
+        assert_eq!(of("eth0", None), Ok([10, 0, 0, 1].into()));
+        let v6 = Some("[fd00::2]:1".parse().unwrap());
+        assert_eq!(of("eth0", v6), Ok("fd00::1".parse().unwrap()));
+        assert_eq!(
+            of("lo", v6).unwrap_err().to_string(),
+            "this host has no network interface lo with an IPv6 address; it has eth0 (fd00::1), lo \
+             (127.0.0.1)"
+        );
     }
 }

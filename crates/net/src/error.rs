@@ -1,6 +1,6 @@
 //! Errors of a mesh. Ranks are ranks of the mesh.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::secret::SecretError;
 
@@ -51,11 +51,26 @@ pub enum NetError {
         reason: String,
     },
     /// There is no such network interface.
-    #[error("this host has no network interface {name} with an address; it has {found}")]
+    #[error("this host has no network interface {name} with {address}; it has {found}")]
     Interface {
         /// The interface.
         name: String,
+        /// Kind of address that it lacks.
+        address: &'static str,
         /// Interfaces with addresses.
+        found: String,
+    },
+    /// The network interface does not lead to other hosts.
+    #[error(
+        "{name} is a loopback interface ({address}), which does not lead to other hosts; name the \
+         interface between the hosts: this host has {found}"
+    )]
+    Loopback {
+        /// The interface.
+        name: String,
+        /// Its address.
+        address: IpAddr,
+        /// Interfaces with other addresses.
         found: String,
     },
     /// This process cannot listen.

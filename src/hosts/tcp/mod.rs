@@ -27,6 +27,12 @@ enum TcpRendezvousError {
         error: NetError,
         variable: &'static str,
     },
+    /// The network interface cannot be used.
+    #[error("{variable}: {error}")]
+    Interface {
+        variable: &'static str,
+        error: NetError,
+    },
     /// Any other error of the rendezvous.
     #[error(transparent)]
     Net(NetError),
@@ -58,9 +64,14 @@ pub(crate) fn connect_job(
     config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
 ) -> Result<(HostsJob, Communicators), Failure> {
-    let mesh_config = settings
-        .mesh(config)
-        .map_err(|error| failure(TcpRendezvousError::Net(error)))?;
+    let mesh_config = settings.mesh(config).map_err(|error| {
+        failure(match (error, settings.interface_variable()) {
+            (error @ (NetError::Interface { .. } | NetError::Loopback { .. }), Some(variable)) => {
+                TcpRendezvousError::Interface { variable, error }
+            }
+            (error, _) => TcpRendezvousError::Net(error),
+        })
+    })?;
     let members = config.members.clone();
     let open = move || {
         let mesh = Mesh::join(&mesh_config)?;

@@ -41,7 +41,8 @@ pub(crate) struct TcpSettings {
     /// The variable that changes the port.
     port_variable: &'static str,
     secret_file: Option<PathBuf>,
-    interface: Option<String>,
+    /// Network interface, and the variable that names it.
+    interface: Option<(String, &'static str)>,
     /// Name of the job, equal on all ranks.
     job: String,
 }
@@ -79,16 +80,23 @@ impl TcpSettings {
             port,
             port_variable,
             secret_file: knobs.secret_file.clone(),
-            interface: knobs
-                .network_interface
-                .clone()
-                .or_else(|| knobs.gloo_iface.clone()),
+            interface: [
+                (&knobs.network_interface, "RONDE_NETWORK_INTERFACE"),
+                (&knobs.gloo_iface, "HOROVOD_GLOO_IFACE"),
+            ]
+            .into_iter()
+            .find_map(|(name, variable)| Some((name.clone()?, variable))),
         })
     }
 
     /// The variable that changes rank 0's port.
     pub(super) fn port_variable(&self) -> &'static str {
         self.port_variable
+    }
+
+    /// The variable that names the network interface, if one does.
+    pub(super) fn interface_variable(&self) -> Option<&'static str> {
+        self.interface.as_ref().map(|(_, variable)| *variable)
     }
 
     /// Where rank 0 listens, `HOST:PORT`.
@@ -107,7 +115,7 @@ impl TcpSettings {
             None => Secret::of_job(&self.job),
         };
         let interface = match &self.interface {
-            Some(name) => Some(ronde_net::interface_address(name, &server)?),
+            Some((name, _)) => Some(ronde_net::interface_to(name, &server)?),
             None => None,
         };
         Ok(ronde_net::Config {
@@ -222,7 +230,9 @@ mod tests {
         let horovod = ("HOROVOD_GLOO_IFACE", "eth1");
         let own = ("RONDE_NETWORK_INTERFACE", "eth0");
         let interface = |variables: &[_]| find(variables).unwrap().interface;
-        assert_eq!(interface(&[server, horovod]), Some("eth1".into()));
-        assert_eq!(interface(&[server, horovod, own]), Some("eth0".into()));
+        let eth1 = ("eth1".to_owned(), "HOROVOD_GLOO_IFACE");
+        assert_eq!(interface(&[server, horovod]), Some(eth1));
+        let eth0 = ("eth0".to_owned(), "RONDE_NETWORK_INTERFACE");
+        assert_eq!(interface(&[server, horovod, own]), Some(eth0));
     }
 }

@@ -1,15 +1,14 @@
 //! Between two samples: one is closed, the next is asked for, and the training goes on meanwhile.
 
-use super::{Session, Stage, budget::CLIFF};
+use super::{Session, Stage, budget::CLIFF, sample::EARLY};
 use crate::proposal::{Next, Proposal, ProposalJob};
 use crate::window::Window;
 use crate::{Action, Point};
 
 /// While a proposal is computed, at most this many samples' worth of extra steps is kept.
 const EXTRA_SAMPLES_MAX: u32 = 4;
-/// Steps without an answer after which the session leaves a setting that is slower than the best by [`SLOW`], in log step time.
+/// Steps without an answer after which the session leaves a setting that is slower than the best.
 const PATIENCE: u32 = 2;
-const SLOW: f64 = 0.03;
 
 impl Session {
     pub(super) fn on_extra(&mut self, log_time: f64, extra: u32) -> Action {
@@ -22,18 +21,15 @@ impl Session {
         }
         let safe = self.safe();
         let slower = self.known(&self.setting).zip(self.known(&safe));
-        if extra >= PATIENCE && slower.is_some_and(|(here, there)| here - there > SLOW) {
+        if extra >= PATIENCE && slower.is_some_and(|(here, there)| here - there > EARLY[2].1) {
             return self.go_to(safe);
         }
         Action::Keep
     }
 
     pub(super) fn close_sample(&mut self, aborted: bool) -> Action {
-        let phase = self.phase();
         let center = self.window.center();
-        self.observe(&self.window.log_times.clone());
-        self.record(phase, self.sample, aborted);
-        self.window = Window::new(0, self.known(&self.setting));
+        self.close_window(self.phase(), self.sample, aborted);
         if self.tuner.candidates() == 1 {
             return self.finish(
                 None,
@@ -43,10 +39,7 @@ impl Session {
         if let Some(reason) = self.as_recorded() {
             return self.finish(None, reason);
         }
-        let far_slower = center
-            .zip(self.default_log())
-            .is_some_and(|(center, default)| center - default > CLIFF);
-        self.ask_from(if aborted && far_slower {
+        self.ask_from(if aborted && self.is_slower(center, CLIFF) {
             self.safe()
         } else {
             self.setting

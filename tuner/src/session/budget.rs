@@ -5,10 +5,11 @@
 //! has as well, are not charged to the search; the steps discarded after a change count as they were.
 
 use super::contest::Contest;
+use super::sample::EARLY;
 use super::{Session, Stage};
 use crate::Point;
 use crate::center::huber_center;
-use crate::guard::Arm;
+use crate::guard::ARMS;
 use crate::stop::CHANGE_COST;
 use crate::window::STALL_FACTOR;
 
@@ -60,8 +61,7 @@ impl Session {
     /// a decision would put the slower setting in force.
     fn is_defended(&self) -> bool {
         let is_faster = |contest: &Contest| {
-            let [default, candidate] =
-                [Arm::Default, Arm::Candidate].map(|arm| contest.guard.mean(arm));
+            let [default, candidate] = ARMS.map(|arm| contest.guard.mean(arm));
             candidate < default
         };
         self.tuner.start() != self.default && self.contest.as_ref().is_some_and(is_faster)
@@ -112,13 +112,9 @@ impl Session {
     /// of it.
     pub(super) fn sample_cost(&self, excess_log: f64) -> f64 {
         let full = f64::from(self.config.steps_per_sample);
-        let steps = match excess_log {
-            _ if !self.config.adaptive => full,
-            x if x > CLIFF => full.min(1.0),
-            x if x > 0.10 => full.min(2.0),
-            x if x > 0.03 => full.min(5.0),
-            _ => full,
-        };
+        let early = EARLY.iter().find(|(_, gap)| excess_log > *gap);
+        let early = early.filter(|_| self.config.adaptive);
+        let steps = early.map_or(full, |(steps, _)| full.min(*steps as f64));
         let slower = excess_log.exp_m1().clamp(0.0, EXCESS_MAX);
         let discarded = f64::from(self.config.warmup_steps_per_change);
         steps * slower + discarded * slower + self.change_cost() * (1.0 + slower)
@@ -136,11 +132,13 @@ impl Session {
 
     /// Whether the sample under way eats what is left while it is slower than the default.
     pub(super) fn eats_the_budget(&self) -> bool {
-        let slower = self
-            .default_log()
-            .zip(self.window.center())
-            .is_some_and(|(default, center)| center - default > WORSE);
-        slower && self.left() < 0.0
+        self.is_slower(self.window.center(), WORSE) && self.left() < 0.0
+    }
+
+    /// Whether this log step time is above the default's by more than `gap`.
+    pub(super) fn is_slower(&self, log_time: Option<f64>, gap: f64) -> bool {
+        let both = log_time.zip(self.default_log());
+        both.is_some_and(|(log_time, default)| log_time - default > gap)
     }
 
     /// Centre of the default's log step times, once it is measured.

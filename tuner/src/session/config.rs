@@ -1,5 +1,6 @@
 //! Configuration of a session, and the actions that it asks of its caller.
 
+use crate::error::in_range;
 use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
 
 /// Least expected improvement without a model, in log step time: less than a search whose measurements are all there is asks for,
@@ -35,9 +36,6 @@ pub struct SessionConfig {
     /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
     pub budget_steps: f64,
-    /// Steps that the job is going to run, if known: what a gain is worth depends on the steps that are left. `None` (the
-    /// default): 2,000 from the beginning of a search.
-    pub horizon_steps: Option<u64>,
     /// Whether an adopted setting is compared with the default again later, and reverted when it is slower. Default true.
     pub recheck: bool,
     /// Whether the session watches for drift after its verdict, and re-tunes. Default true.
@@ -60,7 +58,6 @@ impl Default for SessionConfig {
                 ..tuner.stop
             },
             budget_steps: BUDGET_STEPS,
-            horizon_steps: None,
             recheck: true,
             watch: true,
         }
@@ -71,30 +68,21 @@ impl SessionConfig {
     /// For a job of `steps` steps: a search may cost 2 % of it.
     #[must_use]
     pub fn with_horizon(mut self, steps: u64) -> Self {
-        self.horizon_steps = Some(steps);
         self.budget_steps = BUDGET_SHARE * steps as f64;
         self
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let bad = |field, value, expected| {
-            Err(Error::Config {
-                field,
-                value,
-                expected,
-            })
-        };
-        if !(1..=STEPS_PER_SAMPLE_MAX).contains(&self.steps_per_sample) {
-            return bad(
-                "steps_per_sample",
-                f64::from(self.steps_per_sample),
-                "1 to 100000",
-            );
-        }
-        if !(self.budget_steps >= 0.0 && self.budget_steps.is_finite()) {
-            return bad("budget_steps", self.budget_steps, ">= 0 and finite");
-        }
-        Ok(())
+        let (steps, budget) = (self.steps_per_sample, self.budget_steps);
+        let is_usable = (1..=STEPS_PER_SAMPLE_MAX).contains(&steps);
+        in_range(
+            "steps_per_sample",
+            f64::from(steps),
+            is_usable,
+            "1 to 100000",
+        )?;
+        let is_usable = budget >= 0.0 && budget.is_finite();
+        in_range("budget_steps", budget, is_usable, ">= 0 and finite")
     }
 
     pub(super) fn tuner(&self) -> TunerConfig {

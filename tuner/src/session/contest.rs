@@ -1,12 +1,10 @@
 //! The end of a search: its candidate is compared with the default, and what follows from that.
 
 use super::{Session, Stage, budget::CLIFF};
-use crate::center::center_variance;
 use crate::guard::{Arm, Decision, Guard};
 use crate::promise::Promise;
 use crate::proposal::Proposal;
 use crate::verdict::{Phase, percent_text};
-use crate::window::{STARTUP_EXCESS_MIN, Window};
 use crate::{Action, Point, Warning};
 
 /// A predicted gain below this, in log step time, does not start a comparison.
@@ -17,15 +15,6 @@ const GAIN_MIN_RETUNED: f64 = 0.015;
 const UNTRIED: f64 = 3.0;
 /// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;
-/// Another measured setting is compared too if it took less time than the candidate took in its
-/// comparison, by this log step time and this many standard errors: settings may have several stable
-/// step times.
-const FASTER_MIN: f64 = 0.03;
-const FASTER_SD: f64 = 3.0;
-/// Standard errors by which the default's sample must lie above its first visit for it to have been start-up, beside what start-up is
-/// at least.
-const STARTUP_SD: f64 = 4.0;
-
 /// A comparison under way, or the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Contest {
@@ -83,7 +72,7 @@ impl Session {
                 "default kept, nothing to gain: the best other setting promises only {percent:.1} %"
             ));
         }
-        self.compare(winner, false)
+        self.compare(winner)
     }
 
     /// No candidate is left. A search that began at another setting than the default compares that one: what it had shown was
@@ -93,29 +82,25 @@ impl Session {
         if start == self.default || self.rejected.contains(&start) {
             return self.settle(otherwise);
         }
-        self.compare(start, false)
+        self.compare(start)
     }
 
     /// Begins a comparison of `winner` with the default, on fresh steps.
-    pub(super) fn compare(&mut self, winner: Point, recorded: bool) -> Action {
-        let arm = self.open_contest(winner, recorded);
+    fn compare(&mut self, winner: Point) -> Action {
+        self.open_contest(winner, false);
         self.predicted = None;
         self.stage = Stage::Ab;
-        self.go_to(arm)
+        self.go_to(self.next_visit())
     }
 
-    /// Opens it; returns the setting of its first visit.
-    pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) -> Point {
+    pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) {
         self.contests += 1;
-        let guard = Guard::new(self.config.seed, self.contests);
-        let arm = guard.arm();
         self.contest = Some(Contest {
-            guard,
+            guard: Guard::new(self.config.seed, self.contests),
             winner,
             recorded,
             spent_before: self.spent(),
         });
-        self.point_of(arm)
     }
 
     /// The setting of an arm of the latest comparison.
@@ -126,22 +111,22 @@ impl Session {
         }
     }
 
+    /// The setting of the next step of the latest comparison.
+    pub(super) fn next_visit(&self) -> Point {
+        let arm = (self.contest.as_ref()).map_or(Arm::Default, |contest| contest.guard.arm());
+        self.point_of(arm)
+    }
+
     /// The end without an adoption: why the last candidate lost, or `otherwise`.
     fn settle(&mut self, otherwise: &str) -> Action {
-        if self.champion.is_some() {
-            return self.adopt();
-        }
         let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
         self.finish(None, reason)
     }
 
     /// Takes a step of the comparison, stalls included.
     pub(super) fn on_contest_step(&mut self, step_ms: f64) -> Action {
-        let visited = self
-            .contest
-            .as_ref()
-            .map(|contest| self.point_of(contest.guard.arm()));
-        let Some((contest, visited)) = self.contest.as_mut().zip(visited) else {
+        let visited = self.next_visit();
+        let Some(contest) = &mut self.contest else {
             return Action::Keep;
         };
         if visited != self.setting {
@@ -158,31 +143,24 @@ impl Session {
 
     /// Ends the comparison when the candidate turns out to be far slower and the budget is spent.
     fn left_contest(&mut self) -> Action {
-        let far_slower = self
-            .default_log()
-            .zip(self.window.center())
-            .is_some_and(|(default, center)| center - default > CLIFF);
+        let far_slower = self.is_slower(self.window.center(), CLIFF);
         let (at_winner, round) = self.contest.as_ref().map_or((false, 0), |contest| {
             (contest.winner == self.setting, contest.guard.rounds())
         });
         if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
             return Action::Keep;
         }
-        self.observe(&self.window.log_times.clone());
-        self.record(Phase::Ab, round, true);
+        self.close_window(Phase::Ab, round, true);
         self.settle("default kept: the best other setting was far slower when it was tried again")
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
-        self.forget_startup();
-        self.observe(&self.window.log_times.clone());
-        self.record(Phase::Ab, round, false);
-        self.window = Window::default();
+        self.close_window(Phase::Ab, round, false);
         let spent = self.guard_is_spent();
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let (winner, recorded, arm) = (contest.winner, contest.recorded, contest.guard.arm());
+        let (winner, recorded) = (contest.winner, contest.recorded);
         let winsorized = contest.guard.winsorized();
         let complete = contest.guard.rounds() > round;
         if decision == Decision::Undecided && complete && spent {
@@ -197,117 +175,38 @@ impl Session {
                 self.stage = Stage::Rest { is_contest: true };
                 self.go_to(self.default)
             }
-            Decision::Undecided => self.go_to(self.point_of(arm)),
-            Decision::KeepCandidate => self.confirmed(recorded),
+            Decision::Undecided => self.go_to(self.next_visit()),
+            Decision::KeepCandidate => self.adopt(),
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
     }
 
-    /// The first visit to the default after the search tells whether the sample that the job began with was start-up, and longer
-    /// than what is looked for there. If so, that sample never was.
-    fn forget_startup(&mut self) {
-        let Some((steps, before, after)) = self.measured_startup() else {
-            return;
-        };
-        let start = self.tuner.start();
-        self.tuner.forget(&start);
-        self.warn(Warning::StartupMeasured {
-            steps,
-            before_ms: before.exp(),
-            after_ms: after.exp(),
-        });
-    }
-
-    /// Steps of that sample if it was, its log step time, and that of the visit.
-    fn measured_startup(&self) -> Option<(usize, f64, f64)> {
-        let contest = self.contest.as_ref()?;
-        let is_first = contest.guard.rounds() <= 1 && self.rejected.is_empty();
-        if !is_first
-            || contest.recorded
-            || self.retuned.is_some()
-            || self.setting != self.tuner.start()
-        {
-            return None;
-        }
-        let sample = self.tuner.sample(&self.tuner.start())?;
-        let (before, variance) = self.tuner.estimate(sample);
-        let after = self.window.center()?;
-        let sd = (variance + center_variance(self.tuner.noise(), self.window.steps())).sqrt();
-        let is_startup = before - after > STARTUP_EXCESS_MIN.max(STARTUP_SD * sd);
-        is_startup.then_some((sample.log_times.len(), before, after))
-    }
-
-    /// The candidate has beaten the default: it is adopted, or another setting is compared as well.
-    fn confirmed(&mut self, recorded: bool) -> Action {
-        self.settle_contest();
-        if self.champion.is_none() && !recorded && self.rejected.len() + 1 < CONTESTS_MAX {
-            self.champion.clone_from(&self.contest);
-            if let Some(faster) = self.faster() {
-                return self.compare(faster, false);
-            }
-        }
-        self.adopt()
-    }
-
-    /// The measured setting that took clearly less time than the candidate in its comparison.
-    fn faster(&self) -> Option<Point> {
-        let contest = self.contest.as_ref()?;
-        let own = contest.guard.mean(Arm::Candidate).ln();
-        let noise = center_variance(self.tuner.noise(), contest.guard.candidate_steps());
-        let estimates = (self.tuner.samples().iter())
-            .filter(|sample| ![contest.winner, self.default].contains(&sample.point))
-            .map(|sample| (sample.point, self.tuner.estimate(sample)));
-        let (point, (log_time, variance)) =
-            estimates.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
-        let sd = (variance + noise).sqrt();
-        (own - log_time > FASTER_MIN.max(FASTER_SD * sd)).then_some(point)
-    }
-
-    /// Puts the best setting that has beaten the default in force.
+    /// The candidate has beaten the default.
     fn adopt(&mut self) -> Action {
-        let mean = |contest: &Contest| contest.guard.difference().map_or(0.0, |d| d.mean);
-        let lost = |contest: &Contest| self.rejected.contains(&contest.winner);
-        let champion = self.champion.take().filter(|champion| {
-            (self.contest.as_ref())
-                .is_none_or(|latest| lost(latest) || mean(champion) < mean(latest))
-        });
-        if champion.is_some() {
-            self.contest = champion;
-        }
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let (winner, reason) = (contest.winner, contest.reason());
-        let number = self.contests;
-        let promise =
-            (self.config.recheck).then(|| Promise::new(&contest.guard, self.config.seed, number));
-        let action = self.finish(Some(winner), reason);
-        if let Stage::Finished { promise: place, .. } = &mut self.stage {
-            *place = promise.map(Box::new);
+        let promise = (self.config.recheck)
+            .then(|| Promise::new(&contest.guard, self.config.seed, self.contests));
+        match self.verdict(Some(contest.winner), contest.reason()) {
+            Some(verdict) => self.end_with(verdict, promise.map(Box::new)),
+            None => Action::Keep,
         }
-        action
     }
 
     /// The candidate is not adopted: the search goes on if others may be better, and if it may cost something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
-        self.settle_contest();
-        self.rejected.push(winner);
-        if self.champion.is_some() {
-            return self.adopt();
-        }
-        if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
-            return self.settle("");
-        }
-        self.ask_from(self.default)
-    }
-
-    /// Charges the guard with the visits that were.
-    fn settle_contest(&mut self) {
+        // The comparison is charged with its visits.
         self.contested = self.contested();
         let spent = self.spent();
         if let Some(contest) = &mut self.contest {
             contest.spent_before = spent;
         }
+        self.rejected.push(winner);
+        if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
+            return self.settle("");
+        }
+        self.ask_from(self.default)
     }
 
     /// Why the last candidate lost.

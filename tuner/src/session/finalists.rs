@@ -3,7 +3,6 @@
 
 use super::{Session, Stage};
 use crate::verdict::Phase;
-use crate::window::Window;
 use crate::{Action, Point};
 
 /// Settings that are entered, and how often in all.
@@ -59,9 +58,7 @@ impl Session {
         if self.window.steps() < ENTRY_STEPS {
             return Action::Keep;
         }
-        self.observe(&self.window.log_times.clone());
-        self.record(Phase::Sample, self.sample, false);
-        self.window = Window::new(0, self.known(&self.setting));
+        self.close_window(Phase::Sample, self.sample, false);
         match self.next_entry() {
             Some(point) => self.enter(point),
             None => self.ask_from(self.setting),

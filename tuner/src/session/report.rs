@@ -1,10 +1,10 @@
 //! The session's reports: rows for the log, progress, best so far, cost and verdict. Nothing here changes a decision.
 
-use super::{Session, Stage, push_unread};
+use super::{Session, Stage, push_latest};
 use crate::center::{center_variance, huber_center, median};
 use crate::guard::{Arm, contest_steps_left};
 use crate::promise::Recheck;
-use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Purpose, Verdict};
+use crate::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict};
 use crate::{Point, Space, Warning};
 
 /// Samples of a typical search and steps of a typical comparison, for the guess of the steps left.
@@ -30,14 +30,14 @@ impl Session {
             predicted_step_ms: self.predicted.map(f64::exp),
             aborted,
         };
-        push_unread(&mut self.measurements, measurement);
+        push_latest(&mut self.measurements, measurement);
     }
 
     /// The verdict for a confirmed winner or, without one, the default; none before the first measured step.
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
         let start = self.tuner.start();
         let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let contest = self.champion.as_ref().or(self.contest.as_ref());
+        let contest = self.contest.as_ref();
         let guard = contest.map(|contest| &contest.guard);
         let guard = guard.filter(|guard| guard.difference().is_some());
         let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
@@ -62,41 +62,15 @@ impl Session {
             reverted: false,
             reason,
             retuned: self.retuned.as_ref().map(|(reason, _)| reason.clone()),
-            drifts: self.drifts.clone(),
-            left_out: self.left_out(),
+            drifts: self.drifts.iter().copied().collect(),
         })
     }
 
-    /// The dead parameters, their values and why they cannot matter.
-    pub fn left_out(&self) -> Vec<LeftOut> {
-        let start = self.tuner.start();
-        let parameters = self.space().parameters().iter().zip(start.values());
-        let dead = parameters.filter_map(|(parameter, &value)| {
-            let (parameter, reason) = (
-                parameter.name().to_owned(),
-                parameter.dead_reason()?.to_owned(),
-            );
-            Some(LeftOut {
-                parameter,
-                value,
-                reason,
-            })
-        });
-        dead.collect()
-    }
-
-    /// The verdict if training stopped now: the final one, what has beaten the default so far, or that the default stays because nothing
+    /// The verdict if training stopped now: the final one, or that the default stays because nothing
     /// better was confirmed. None before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
-        }
-        if let Some(champion) = &self.champion {
-            let reason = format!(
-                "{}; training ended before the search did",
-                champion.reason()
-            );
-            return self.verdict(Some(champion.winner), reason);
         }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {
@@ -191,24 +165,19 @@ impl Session {
             Stage::Ab => {
                 return contest_steps_left(self.rounds()).min(CONTEST_TYPICAL.into()) as u32;
             }
-            Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
-            Stage::Default | Stage::Sample { .. } | Stage::Entry => (0, self.window.steps() as u32),
-            Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample),
+            Stage::Warmup { left } => (*left, 0),
+            Stage::Default | Stage::Sample { .. } | Stage::Entry => (0, self.window.steps() as u64),
+            Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample.into()),
         };
-        let samples = if self.sample < SAMPLES_TYPICAL {
-            SAMPLES_TYPICAL
-        } else {
-            self.sample + 1
-        };
+        let samples = SAMPLES_TYPICAL.max(self.sample + 1);
         let samples = samples
             .min(self.config.max_samples)
             .saturating_sub(self.sample);
-        let sampling = samples
-            .saturating_mul(self.config.steps_per_sample + self.config.warmup_steps_per_change);
-        warmup
-            .saturating_add(sampling)
-            .saturating_sub(done)
-            .saturating_add(CONTEST_TYPICAL)
+        let steps = u64::from(self.config.steps_per_sample)
+            + u64::from(self.config.warmup_steps_per_change);
+        let sampling = u64::from(samples).saturating_mul(steps);
+        let left = warmup.saturating_add(sampling).saturating_sub(done);
+        u32::try_from(left.saturating_add(CONTEST_TYPICAL.into())).unwrap_or(u32::MAX)
     }
 
     /// The measurements that closed since the last call, oldest first: rows for a log.
@@ -234,10 +203,5 @@ impl Session {
     /// The space that is tuned.
     pub fn space(&self) -> &Space {
         self.tuner.space()
-    }
-
-    /// Steps reported with an unusable time (not finite or not positive), and steps taken for stalls.
-    pub fn steps_left_out(&self) -> (u64, u64) {
-        (self.dropped, self.stalled)
     }
 }

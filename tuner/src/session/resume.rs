@@ -7,11 +7,10 @@ use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict}
 use crate::verdict::Verdict;
 use crate::{Error, Point, SessionConfig, Space, Warning};
 
-/// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, in
-/// a sibling (other ranks, another network), and in some run of which only scores are known.
+/// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, and
+/// in another one (other ranks, another network, a run of which only scores are known).
 const SAME: f64 = 0.02;
-const SIBLING: f64 = 0.10;
-const SCORES: f64 = 0.10;
+const OTHER: f64 = 0.10;
 /// Noise of a logged score, as a fraction of it: Horovod's, of one setting, lie 5 to 14 % apart.
 const SCORE_NOISE: f64 = 0.07;
 /// How far the default's step time may be from the recorded one, in log step time, for the recorded verdict to hold: this, and no
@@ -89,11 +88,7 @@ impl Session {
         warnings
             .into_iter()
             .for_each(|warning| session.warn(warning));
-        let doubt = if matching == Match::Same {
-            SAME
-        } else {
-            SIBLING
-        };
+        let doubt = if matching == Match::Same { SAME } else { OTHER };
         session.remember(&memories, doubt);
         if matching == Match::Same {
             session.inherited = state.samples.clone();
@@ -128,7 +123,7 @@ impl Session {
             };
             self.warn(Warning::NotRemembered { row, reason });
         }
-        self.remember(&memories, SCORES);
+        self.remember(&memories, OTHER);
         self
     }
 
@@ -165,7 +160,6 @@ impl Session {
                 reason: verdict.reason.clone(),
                 retuned: None,
                 drifts: Vec::new(),
-                left_out: self.left_out(),
             }),
             watch: Box::default(),
             promise: None,
@@ -188,7 +182,7 @@ impl Session {
         // A setting that was not on the lattice of its time is one of this session, too.
         let _ = self.tuner.also_consider(winner);
         // The first visit follows the start-up.
-        let _ = self.open_contest(winner, true);
+        self.open_contest(winner, true);
         self.setting = winner;
         self.incumbent = winner;
         if !matches!(self.stage, Stage::Warmup { .. }) {

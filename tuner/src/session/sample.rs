@@ -5,8 +5,8 @@ use super::{Session, budget::CLIFF};
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
 
-/// Steps after which a clear sample is closed.
-const EARLY_STEPS: usize = 5;
+/// Steps after which a sample is closed if it is slower than the best by more than this, in log step time.
+pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];
 /// A sample goes on for at most this many times the usual steps.
 const STEPS_FACTOR: usize = 3;
 /// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
@@ -43,7 +43,7 @@ impl Session {
                 Verdict::Close
             };
         }
-        let early = EARLY_STEPS.min(full);
+        let early = EARLY[2].0.min(full);
         if steps >= early && !self.undecided(MISTAKE_EARLY) {
             return Verdict::Close;
         }
@@ -61,25 +61,20 @@ impl Session {
         let Some((center, variance)) = self.best_other() else {
             return false;
         };
+        let is_due = |(steps, _): &&(usize, f64)| *steps == log_times.len();
+        let Some((_, gap)) = EARLY.iter().find(is_due) else {
+            return false;
+        };
         // The minimum of two and the centre of five: neither is fooled by one spike.
-        match *log_times.as_slice() {
+        let (value, sds, share) = match *log_times.as_slice() {
             [first] => match self.discarded.last() {
-                Some(&(point, discarded)) if point == self.setting => {
-                    first.min(discarded) - center
-                        > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
-                }
-                _ => false,
+                Some((point, step)) if *point == self.setting => (first.min(*step), 4.0, 1.0),
+                _ => return false,
             },
-            [first, second] => {
-                first.min(second) - center
-                    > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
-            }
-            [_, _, _, _, _] => {
-                huber_center(log_times) - center
-                    > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
-            }
-            _ => false,
-        }
+            [first, second] => (first.min(second), 4.0, 0.75),
+            _ => (huber_center(log_times), 3.0, 0.3),
+        };
+        value - center > gap.max(sds * (share * noise * noise + variance).sqrt())
     }
 
     /// Whether mistaking this setting for the best other one, or that for this, would cost more than `mistake` on average.

@@ -33,23 +33,13 @@ impl Session {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
             return Action::Keep;
         };
-        self.incumbent = chosen;
-        let _ = self.go_to(chosen);
-        self.stage = Stage::Finished {
-            verdict: Box::new(verdict.clone()),
-            watch: Box::default(),
-            promise: None,
-        };
-        Action::Finished(Box::new(verdict))
+        self.end_with(verdict, None)
     }
 
     /// Verdict that keeps `chosen`; `None` before the first measured step.
     fn verdict_at(&self, chosen: Point) -> Option<Verdict> {
         if chosen == self.default {
             return self.verdict(None, format!("default kept: {REASON}"));
-        }
-        if let Some(champion) = self.champion.as_ref().filter(|c| c.winner == chosen) {
-            return self.verdict(Some(chosen), format!("{}; {REASON}", champion.reason()));
         }
         let verdict = self.verdict(None, format!("kept, not confirmed: {REASON}"))?;
         let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));

@@ -1,14 +1,14 @@
 //! After the verdict: drift, and tuning anew.
 
-use super::{Session, Stage, push_unread};
+use std::mem::take;
+
+use super::{Session, Stage, push_latest};
 use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
 use crate::promise::Outcome;
 use crate::recall::relative_to;
-use crate::stall::Ledger;
 use crate::tuner::Tuner;
 use crate::verdict::percent_text;
-use crate::window::Window;
 use crate::{Action, Point};
 
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
@@ -20,8 +20,6 @@ const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
 /// Standard deviation, in log step time, by which the differences between settings may have changed with the job: what is remembered
 /// warns of cliffs, and says little of percents.
 const CHANGED: f64 = 0.3;
-/// Drifts that the verdict recounts; older ones are forgotten.
-const DRIFTS_MAX: usize = 64;
 
 impl Session {
     /// Takes a step after the verdict.
@@ -41,7 +39,7 @@ impl Session {
         if let Some(kept) = promise {
             outcome = kept.push(step_ms);
             if let Some(recheck) = kept.take_recheck(&outcome) {
-                push_unread(&mut self.rechecks, recheck);
+                push_latest(&mut self.rechecks, recheck);
             }
             if kept.is_over() {
                 *promise = None;
@@ -72,10 +70,7 @@ impl Session {
         } = drift;
         let reason =
             format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
-        if self.drifts.len() == DRIFTS_MAX {
-            self.drifts.remove(0);
-        }
-        self.drifts.push(drift);
+        push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
         self.begin_anew(reason, false);
         Action::Drifted(drift)
@@ -167,31 +162,29 @@ impl Session {
         let space = self.tuner.space().clone();
         let recalled = relative_to(&space, &reference, &memories, CHANGED);
         // Both points are of this space, and the configuration was good before: neither can fail.
-        if let Ok(mut tuner) = Tuner::new(space, config, reference) {
-            let _ = tuner.also_consider(self.default);
-            tuner.recall(recalled);
-            // An answer to an ask of the last search is not one to this.
-            tuner.asks = self.tuner.asks + 1;
-            self.tuner = tuner;
-        }
-        self.stage = Stage::Default;
-        self.contest = None;
-        self.champion = None;
-        self.contested = 0.0;
-        self.cost_before = 0.0;
-        self.ledger = Ledger::default();
-        self.rejected.clear();
-        self.recorded_default = None;
-        self.discarded.clear();
-        self.inherited.clear();
-        self.postponed = None;
-        self.asks_next = false;
-        self.predicted = None;
-        self.sample = 0;
-        self.began = self.steps;
-        self.retuned = Some((reason, self.steps));
-        self.incumbent = reference;
-        self.window = Window::default();
+        let Ok(mut tuner) = Tuner::new(space, config, reference) else {
+            return reference;
+        };
+        let _ = tuner.also_consider(self.default);
+        tuner.recall(recalled);
+        // An answer to an ask of the last search is not one to this.
+        tuner.asks = self.tuner.asks + 1;
+        *self = Self {
+            default: self.default,
+            contests: self.contests,
+            setting: self.setting,
+            enters: self.enters,
+            starting: self.starting,
+            steps: self.steps,
+            began: self.steps,
+            retuned: Some((reason, self.steps)),
+            retune_steps: self.retune_steps,
+            drifts: take(&mut self.drifts),
+            measurements: take(&mut self.measurements),
+            rechecks: take(&mut self.rechecks),
+            warnings: take(&mut self.warnings),
+            ..Self::of_tuner(tuner, self.config.clone())
+        };
         reference
     }
 }

@@ -22,38 +22,28 @@ use super::Tuner;
 /// Properties of the cycles of the harness's jobs.
 const RULES: Rules = Rules::HOROVOD;
 
+/// Steps for which a proposal is computed.
+const DELAY: usize = 1;
+
 /// Ronde's tuner, with or without a model.
 #[derive(Debug)]
 pub(crate) struct Ours {
     model: bool,
-    /// Steps for which a proposal is computed.
-    delay: usize,
-    /// Whether the knob without effect is searched too. The runtime leaves it out, because there is
-    /// no allgather.
-    dead_knob: bool,
 }
 
 impl Ours {
     /// Uses a replay of the job as its prior.
     pub(crate) fn with_model() -> Self {
-        Self {
-            model: true,
-            ..Self::cold()
-        }
+        Self { model: true }
     }
 
     /// Uses no prior.
     pub(crate) fn cold() -> Self {
-        Self {
-            model: false,
-            delay: 1,
-            dead_knob: false,
-        }
+        Self { model: false }
     }
 
     /// Returns the knobs that are searched.
-    pub(crate) fn space(&self) -> Result<Space, ronde_tuner::Error> {
-        let allgather = Parameter::boolean("hierarchical_allgather");
+    pub(crate) fn space() -> Result<Space, ronde_tuner::Error> {
         Space::new(vec![
             Parameter::log(
                 "fusion_mb",
@@ -67,11 +57,8 @@ impl Ours {
             Parameter::boolean("hierarchical_allreduce"),
             // On and not tuned, unless the user asks for it.
             Parameter::boolean("cache_enabled").fixed(1.0),
-            if self.dead_knob {
-                allgather
-            } else {
-                allgather.fixed(0.0)
-            },
+            // Without effect, since there is no allgather.
+            Parameter::boolean("hierarchical_allgather").fixed(0.0),
         ])
     }
 
@@ -215,7 +202,7 @@ impl<'a> Driven<'a> {
         job: &Job<'_>,
         seed: u64,
     ) -> Result<Self, ronde_tuner::Error> {
-        let space = ours.space()?;
+        let space = Ours::space()?;
         let setting = job.setting();
         let start = point(&space, &setting)?;
         let config = SessionConfig {
@@ -250,11 +237,7 @@ impl<'a> Driven<'a> {
         }
         if action == Action::Ask {
             let proposal = self.ours.proposal(&self.session, job, self.seed);
-            if self.ours.delay == 0 {
-                action = self.session.propose(proposal);
-            } else {
-                self.proposal = Some((proposal, self.ours.delay));
-            }
+            self.proposal = Some((proposal, DELAY));
         }
         let event = match action {
             Action::Switch(point) => {
@@ -289,7 +272,7 @@ mod tests {
 
     #[test]
     fn points_and_settings_are_the_same() {
-        let space = Ours::cold().space().unwrap();
+        let space = Ours::space().unwrap();
         let there = Setting {
             hierarchical: true,
             ..Setting::of(2.0, 0.5)

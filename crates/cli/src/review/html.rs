@@ -76,7 +76,7 @@ fn tiles(review: &Review) -> Markup {
         tiles.push((
             "Choice is within 1 % of the best tried",
             report::probability(best.choice.probability_good),
-            format!("{ties} cannot be told from the best"),
+            format!("{ties} cannot be distinguished from the best"),
         ));
     }
     if let Some(contest) = review.decisive_contest() {

@@ -4,6 +4,7 @@
 //! could take for an option, or a shell for a command, are rejected here.
 
 use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,11 @@ pub(crate) enum HostsError {
         entry: String,
         example: &'static str,
     },
+    #[error(
+        "--hosts: {entry:?} is an address of IPv6 with or without a number of slots; write the \
+         address in brackets, for example [fd00::1]:2"
+    )]
+    Ambiguous { entry: String },
     #[error(
         "{origin}: the host name {host:?} {reason}; write a host name, user@host or an address"
     )]
@@ -80,10 +86,24 @@ pub(super) fn is_this_machine(host: &str) -> bool {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     let short = name.split('.').next().unwrap_or(&name);
-    ["localhost", "127.0.0.1", "::1", &name, short].contains(&host)
+    ["localhost", "127.0.0.1", "::1", "[::1]", &name, short].contains(&host)
 }
 
-/// Parses `host:slots,…`; a host without slots has one.
+/// Name or address in `host`, without the user and the brackets of an IPv6 address.
+pub(super) fn address_of(host: &str) -> &str {
+    let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
+    let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    bare.unwrap_or(name)
+}
+
+/// Whether `host` has an address, and none of IPv4.
+pub(super) fn has_only_ipv6(host: &str) -> bool {
+    const PORT: u16 = 22; // any
+    let addresses = ronde_net::resolve(address_of(host), PORT);
+    addresses.is_ok_and(|addresses| addresses.iter().all(SocketAddr::is_ipv6))
+}
+
+/// Parses `host:slots,…`; a host without slots has one. Addresses of IPv6 are in brackets.
 fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
     const FLAG: &str = "--hosts";
     let error = |entry: &str| HostsError::Entry {
@@ -91,11 +111,19 @@ fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
         entry: entry.into(),
         example: "localhost:4",
     };
+    let is_bare_ipv6 =
+        |entry: &str| !entry.ends_with(']') && address_of(entry).parse::<Ipv6Addr>().is_ok();
     let entry = |entry: &str| {
         let entry = entry.trim();
         let (host, slots) = match entry.rsplit_once(':') {
-            Some((host, slots)) if host != ":" => (host, slots.parse().map_err(|_| error(entry))?),
-            _ => (entry, 1), // no slots, or the address ::1
+            // No slots, with an address in brackets or the address ::1.
+            Some((host, slots)) if slots.ends_with(']') || host == ":" => (entry, 1),
+            Some((host, _)) if host != "::1" && is_bare_ipv6(entry) => {
+                let entry = entry.to_owned();
+                return Err(HostsError::Ambiguous { entry });
+            }
+            Some((host, slots)) => (host, slots.parse().map_err(|_| error(entry))?),
+            None => (entry, 1),
         };
         if host.is_empty() {
             return Err(error(entry));
@@ -167,6 +195,14 @@ mod tests {
             None => parse_file(input, Path::new("my hosts")).map(RankPlacement::Hosts),
         };
         placed.map_or_else(|error| error.to_string(), |hosts| format!("{hosts:?}"))
+    }
+
+    #[test]
+    fn hosts_of_ipv6_alone_are_known_by_their_addresses() {
+        assert!(has_only_ipv6("me@[fd00::1]") && has_only_ipv6("fd00::1"));
+        for host in ["127.0.0.1", "me@10.0.0.1", "no-such-host.invalid"] {
+            assert!(!has_only_ipv6(host), "{host}");
+        }
     }
 
     #[test]

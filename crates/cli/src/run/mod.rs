@@ -246,6 +246,13 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
     if args.mpi.need_mpirun() {
         return Ok(Starter::Mpirun);
     }
+    // Open MPI supports IPv6 only where it was built for it, which Debian's was not.
+    let needs_ipv6 = || match place {
+        RankPlacement::Here(_) => false,
+        RankPlacement::Hosts(hosts) => hosts
+            .iter()
+            .any(|(host, _)| !hosts::is_this_machine(host) && hosts::has_only_ipv6(host)),
+    };
     let is_here = matches!(place, RankPlacement::Here(_));
     Ok(match backend.to_str() {
         Some("mpi" | "local") if args.mpi.tcp => {
@@ -255,7 +262,7 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
         _ if is_here => Starter::Here,
         Some("tcp") => Starter::Ssh,
         Some("mpi") => Starter::Mpirun,
-        _ if args.gloo || !mpirun::is_usable() => Starter::Ssh,
+        _ if args.gloo || !mpirun::is_usable() || needs_ipv6() => Starter::Ssh,
         _ => Starter::Mpirun,
     })
 }

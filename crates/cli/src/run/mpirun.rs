@@ -13,7 +13,20 @@ use std::process::Command;
 
 use clap::ValueHint;
 
+use super::hosts::is_this_machine;
 use super::threads;
+
+/// Options of every `ssh` that starts ranks: it asks no questions, which no terminal could answer,
+/// and accepts the key of a host that it does not know, but no changed one.
+pub(super) const SSH_OPTIONS: [&str; 2] = ["BatchMode=yes", "StrictHostKeyChecking=accept-new"];
+
+/// Variables that replace `ssh`, or its options, in Open MPI.
+const AGENT_VARIABLES: [&str; 4] = [
+    "OMPI_MCA_plm_rsh_agent",
+    "OMPI_MCA_plm_rsh_args",
+    "PRTE_MCA_plm_ssh_agent",
+    "PRTE_MCA_plm_ssh_args",
+];
 
 /// Kind of the machine's launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +146,8 @@ pub(super) struct Launch {
     pub(super) output_filename: Option<OsString>,
     pub(super) command: Vec<OsString>,
     pub(super) flags: MpiFlags,
+    /// Whether variables choose the program, or its options, by which Open MPI starts its daemons.
+    pub(super) has_agent: bool,
 }
 
 impl Launch {
@@ -152,6 +167,7 @@ impl Launch {
         let kind = kind()?;
         let cores = threads::cores().unwrap_or(usize::MAX);
         let has = |name: &str| std::env::var_os(name).is_some();
+        self.has_agent = AGENT_VARIABLES.iter().any(|name| has(name));
         if let Some(reason) = too_many_for_cores(kind, &self, cores, has) {
             eprintln!("ronde run: {reason}");
         }
@@ -316,10 +332,15 @@ fn open_mpi(launch: &Launch, is_root: bool, line: &mut Vec<OsString>) -> Result<
     if launch.timestamp {
         add(&["--timestamp-output"]);
     }
-    let port = flags.ssh_port.map(|port| format!("-p {port}"));
+    let mut ssh: Vec<String> = Vec::new();
+    let has_agent = |options: &String| options.contains("plm_");
+    let has_agent = launch.has_agent || flags.mpi_args.as_ref().is_some_and(has_agent);
+    if launch.hosts.iter().any(|(host, _)| !is_this_machine(host)) && !has_agent {
+        ssh.extend(SSH_OPTIONS.map(|option| format!("-o {option}")));
+    }
+    ssh.extend(flags.ssh_port.map(|port| format!("-p {port}")));
     let file = flags.ssh_identity_file.as_ref();
-    let file = file.map(|file| format!("-i {}", file.to_string_lossy()));
-    let ssh: Vec<String> = port.into_iter().chain(file).collect();
+    ssh.extend(file.map(|file| format!("-i {}", file.to_string_lossy())));
     if !ssh.is_empty() {
         add(&["--mca", "plm_rsh_args", &ssh.join(" ")]);
     }

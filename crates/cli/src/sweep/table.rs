@@ -24,7 +24,7 @@ pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
     [
         match finding.knobs.is_empty() || words::knobs_tell(finding) {
             true => effects.table(knobs(finding)),
-            false => effects.text("No difference beyond chance."),
+            false => effects.text("No significant difference."),
         },
         noise.list(List::Dashes, words::noise(finding)),
         incomplete.list(List::Dashes, words::incomplete(finding)),

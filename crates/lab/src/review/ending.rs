@@ -36,7 +36,7 @@ impl Known {
 }
 
 /// End of a search.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Ending {
     /// Whether the search finished.
     pub finished: bool,
@@ -69,10 +69,10 @@ fn of_ronde(search: &Search) -> Ending {
         _ if search.reverted => {
             "the row \"reverted\" says that the chosen settings turned out slower, and the default is in force again".to_owned()
         }
-        _ if finished => "its verdict is there, in the row \"final\"".to_owned(),
-        None => "the job ended while the first sample was under way".to_owned(),
+        _ if finished => "the row \"final\" has the verdict".to_owned(),
+        None => "the job ended during the first sample".to_owned(),
         Some(_) if search.is_followed => {
-            "the job changed during the search, which began anew".to_owned()
+            "the job changed during the search, so a new search began".to_owned()
         }
         Some(last) if last.phase == Phase::Ab => {
             let rounds = u32::try_from(last.number).unwrap_or(u32::MAX);
@@ -87,10 +87,9 @@ fn of_ronde(search: &Search) -> Ending {
     Ending {
         finished,
         evidence: vec![evidence],
-        samples_per_combination: None,
         combinations: 1,
-        samples_left: None,
         steps_left,
+        ..Ending::default()
     }
 }
 
@@ -102,9 +101,9 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let runs = search.trials.chunk_by(same);
     let blocks: Vec<u64> = runs.map(|run| run.len() as u64).collect();
     let combinations = blocks.len() as u64;
-    let which = if finished { "the" } else { "no" };
+    let ends = if finished { "ends" } else { "does not end" };
     let mut evidence = vec![format!(
-        "{which} last row repeats the best trial, which Horovod adds at the end of a search"
+        "the log {ends} with a copy of the best trial, which Horovod writes at the end of a search"
     )];
 
     // M + 1: given by the user, or seen in the log, or the default as long as the rows do not
@@ -150,7 +149,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     if !finished && per_combination.is_none() && !columns.is_empty() {
         let all = (first << columns.len()).saturating_sub(trials);
         evidence.push(format!(
-            "if {} {} tuned as well, at least {all} more trials were to come",
+            "if {} {} tuned as well, at least {all} more trials were missing",
             list(&columns),
             if columns.len() == 1 { "was" } else { "were" },
         ));

@@ -133,7 +133,7 @@ fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<C
     let count = rounds.len() as f64;
     let of_rounds = |of: fn(&[&Trial; 2]) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
     let logs = of_rounds(|[base, winner]| winner.log - base.log);
-    let stated = of_rounds(|[base, winner]| base.variance + winner.variance);
+    let stated = of_rounds(|[base, winner]| base.variance() + winner.variance());
     let stated = stated.iter().sum::<f64>().sqrt() / count;
     let half = (INTERVAL_95 * stated).max(scattered(&logs));
     // The sum of two differences: that of the earlier winner, and that of the challenger relative

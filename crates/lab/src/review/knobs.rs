@@ -125,30 +125,14 @@ fn effect(
     settings: &[Setting],
     draws: &[Vec<f64>],
 ) -> Effect {
-    if levels.len() < 2 || draws.is_empty() {
-        let [_, value] = range;
-        return Effect {
-            knob,
-            importance: Importance::Fixed,
-            range: [value; 2],
-            best: value,
-            worst: value,
-            reach: Difference::default(),
-            share: 0.0,
-        };
-    }
     let with = |level: &f64| {
         let settings = (0..settings.len()).filter(|&index| knob.of(&settings[index]) == *level);
         settings.collect::<Vec<usize>>()
     };
     let members: Vec<Vec<usize>> = levels.iter().map(with).collect();
-    // Mean of a surface at each level of the knob.
-    let main = |draw: &Vec<f64>| -> Vec<f64> {
-        let means = members
-            .iter()
-            .map(|of| mean(of.iter().map(|&index| draw[index]).collect()));
-        means.collect()
-    };
+    // Mean of each surface at each level of the knob.
+    let at = |draw: &[f64], of: &[usize]| mean(of.iter().map(|&index| draw[index]).collect());
+    let main = |draw: &Vec<f64>| members.iter().map(|of| at(draw, of)).collect();
     let mains: Vec<Vec<f64>> = draws.iter().map(main).collect();
     let sum = |level: usize| mains.iter().map(|main| main[level]).sum();
     let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
@@ -167,11 +151,16 @@ fn effect(
     Effect {
         knob,
         importance: match reach {
+            _ if levels.len() < 2 => Importance::Fixed,
             Difference { low, .. } if low > MATTERS => Importance::Matters,
             Difference { high, .. } if high < DEAD => Importance::Dead,
             _ => Importance::Unclear,
         },
-        range,
+        range: if levels.len() < 2 {
+            [levels[0]; 2]
+        } else {
+            range
+        },
         best: levels[best],
         worst: levels[worst],
         reach,

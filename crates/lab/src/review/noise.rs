@@ -9,7 +9,7 @@ use statrs::statistics::Statistics;
 
 use super::setting::Setting;
 use super::surface::Surface;
-use super::trial::{INTERVAL_95, Search, Trial};
+use super::trial::{Search, Trial};
 use ronde_job::percentile::percentile_of;
 
 /// Distance of near settings, in logarithms.
@@ -70,12 +70,12 @@ impl Noise {
             high: noise.high,
             differences: trials.len() as u64,
         });
-        let stated = |trial: &Trial| Some(trial.ci95? / INTERVAL_95 / trial.value);
+        let stated = trials.iter().filter_map(Trial::stated_sd).collect();
         Self {
             replicates: replicates(trials, groups),
             neighbours: neighbours(trials, groups),
             fitted: fitted.filter(|_| trials.len() > 2),
-            stated_sd: percentile_of(trials.iter().filter_map(stated).collect(), 0.5),
+            stated_sd: percentile_of(stated, 0.5),
             most_often: most.map(|group| Repeated {
                 setting: trials[group[0]].setting,
                 values: group.iter().map(|&index| trials[index].value).collect(),

@@ -77,25 +77,18 @@ impl Setting {
         words
     }
 
-    /// Formats the setting as environment variables, with the switches in `varied`.
-    pub fn environment(&self, varied: &[Switch]) -> String {
-        self.paste(varied).environment()
-    }
-
-    /// Formats the setting as flags of `ronde run` and of horovodrun, which accepts only whole MiB.
-    pub fn flags(&self, varied: &[Switch]) -> String {
-        let least = f64::from(u8::from(self.fusion_mb > 0.0));
-        self.paste(varied)
-            .flags(self.fusion_mb.round().max(least) as u64)
-    }
-
-    fn paste(&self, varied: &[Switch]) -> Paste {
+    /// Formats the setting with the switches in `varied` as environment variables, and as flags of
+    /// `ronde run` and of horovodrun, which accepts only whole MiB.
+    pub fn paste(&self, varied: &[Switch]) -> [String; 2] {
         let of = |switch: Switch| self.switch(switch).filter(|_| varied.contains(&switch));
-        Paste {
+        let paste = Paste {
             fusion_threshold_bytes: (self.fusion_mb * MIB).round_ties_even() as u64,
             cycle_time_ms: knob(self.cycle_ms),
             switches: Switch::ALL.map(of),
-        }
+        };
+        let least = f64::from(u8::from(self.fusion_mb > 0.0));
+        let whole_mb = self.fusion_mb.round().max(least) as u64;
+        [paste.environment(), paste.flags(whole_mb)]
     }
 }
 
@@ -135,14 +128,15 @@ mod tests {
             setting.words(&varied),
             "37.27 MiB, 14.5 ms, hierarchical allreduce, no response cache"
         );
+        let [environment, _] = setting.paste(&varied[1..]);
         assert_eq!(
-            setting.environment(&varied[1..]),
+            environment,
             "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5 HOROVOD_CACHE_CAPACITY=0"
         );
         for (fusion_mb, whole) in [(37.27, 37), (0.0625, 1), (0.0, 0)] {
             setting.fusion_mb = fusion_mb;
             let flags = format!("--fusion-threshold-mb {whole} --cycle-time-ms 14.5");
-            assert_eq!(setting.flags(&[]), flags);
+            assert_eq!(setting.paste(&[])[1], flags);
         }
     }
 

@@ -33,7 +33,7 @@ impl Surface {
             Some(Seen {
                 point: point(&space, &varied, &trial.setting)?,
                 log_time: trial.log,
-                variance: trial.variance,
+                variance: trial.variance(),
             })
         };
         let seen: Vec<Seen> = search.trials.iter().filter_map(seen).collect();
@@ -114,38 +114,4 @@ fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
     let mut values = vec![setting.fusion_mb, setting.cycle_ms];
     values.extend(varied.iter().map(switch));
     space.point(&values).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::review::trial::tests::{HOROVOD, read};
-
-    #[test]
-    fn a_surface_over_what_varied() {
-        // Thresholds from 1 to 64 MB at 1 and 8 ms, 10 % faster with hierarchical allreduce.
-        let mut rows = String::new();
-        for on in [0, 1] {
-            for fusion in [1, 4, 16, 64] {
-                for cycle in [1, 8] {
-                    let score = 500.0 + 20.0 * f64::from(fusion).ln() + 50.0 * f64::from(on);
-                    rows += &format!("{on},0,0, 1,{cycle},{fusion},{score}\n");
-                }
-            }
-        }
-        let search = &read(HOROVOD, &rows)[0];
-        let surface = Surface::fit(search).unwrap();
-        assert_eq!(surface.varied, [Switch::HierarchicalAllreduce]);
-        let flat = search.trials[6].setting;
-        let mut hierarchical = flat;
-        hierarchical.switches[0] = Some(true);
-        let expected = surface.at(&[flat, hierarchical]);
-        let gain = expected[0].mean - expected[1].mean;
-        assert!((gain - (633.2f64 / 583.2).ln()).abs() < 0.02, "{gain}");
-        let lattice = surface.lattice(flat.switches);
-        assert_eq!(
-            (lattice.len(), lattice[0].fusion_mb, lattice[0].cycle_ms),
-            (17 * 13, 0.0, 0.1)
-        );
-    }
 }

@@ -22,12 +22,12 @@ fn of_horovod(search: &Search) -> Vec<String> {
     let varied = search.varied();
     let mut trail = Vec::new();
     if begins_as_horovod(search) {
-        trail.push("The first four settings are those of every search of Horovod's.".to_owned());
+        trail.push("The first four settings are the same in every search of Horovod.".to_owned());
     }
     if !varied.is_empty() {
         let names: Vec<&str> = varied.iter().map(|switch| switch.name()).collect();
         trail.push(format!(
-            "For each combination of {}, the search was run again, independently of the others.",
+            "The search was repeated for each combination of {}, independently.",
             list(&names)
         ));
     }
@@ -48,7 +48,10 @@ fn of_horovod(search: &Search) -> Vec<String> {
             end.words(&varied)
         )),
         (None, 0) => {}
-        (None, after) => trail.push(format!("{} after it.", counted(after as u64, "trial"))),
+        (None, after) => trail.push(format!(
+            "{} followed without a better result.",
+            counted(after as u64, "trial")
+        )),
     }
     trail
 }
@@ -79,8 +82,8 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
                 "the default again; the setting chosen before turned out slower"
             }
             (true, []) => "the default; no other setting promised enough for a comparison",
-            (true, _) => "the default; no setting was faster beyond chance",
-            (false, _) => "faster beyond chance",
+            (true, _) => "the default; no setting was significantly faster",
+            (false, _) => "significantly faster than the default",
         };
         trail.push(format!("Verdict: {}, {why}.", chosen.words(&varied)));
     }
@@ -103,7 +106,7 @@ fn measured(search: &Search, trial: &Trial, name: String, default: Option<&Trial
     }
     let is_short = trial.steps.is_some_and(|steps| steps < STEPS_FULL);
     if is_short && slower.is_some_and(|slower| slower > 0.0) {
-        sentence += "; ended early, as clearly worse";
+        sentence += "; ended early because it was clearly slower";
     }
     sentence + "."
 }

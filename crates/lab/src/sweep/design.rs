@@ -78,27 +78,3 @@ impl Point {
         (self.np, self.fusion_threshold_bytes, cycle_bits, switches)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::sweep::testing::design;
-
-    #[test]
-    fn every_point_is_there_once() {
-        let mut design = design();
-        design.np = vec![1, 2];
-        for (fusion_threshold_bytes, cycle_time_ms, of_ranks) in [
-            (vec![0, 128 << 20], vec![1.0, 5.0], 4), // with the default
-            (vec![0], vec![1.0, 5.0], 3),
-            (vec![0, 0, 1024], vec![0.0, -0.0], 3), // twice
-        ] {
-            design.fusion_threshold_bytes = fusion_threshold_bytes;
-            design.cycle_time_ms = cycle_time_ms;
-            let points = design.points();
-            let defaults = points.iter().filter(|point| point.is_default()).count();
-            assert_eq!((points.len(), defaults), (2 * of_ranks, 2));
-            assert!(points[0].is_default() && points[of_ranks].is_default());
-            assert_eq!(design.grid(2), points[of_ranks + 1..]);
-        }
-    }
-}

@@ -144,6 +144,6 @@ pub struct Row {
     pub status: Status,
     /// Step times; `None` if it failed.
     pub times: Option<StepTimes>,
-    /// Seconds from the start of the sweep to its end, including the time before a `--resume`.
+    /// Seconds from the start of the sweep to the end of the measurement, over all its runs.
     pub at_s: f64,
 }

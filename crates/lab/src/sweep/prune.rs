@@ -89,7 +89,7 @@ fn complete(rows: &[&Row], of: fn(&StepTimes) -> f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::testing::{failed, point, row};
+    use crate::sweep::testing::{point, row};
 
     #[test]
     fn the_bound_is_half_above_the_slower_steps_of_the_best() {
@@ -107,23 +107,5 @@ mod tests {
         // A machine that has become slower by a factor of 2 raises the bound.
         let slowed = of(&[(default, 10.0), (default, 10.0), (default, 20.0)], 2).unwrap();
         assert!((slowed - 1.5 * 12.0 * 2.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn points_that_are_clearly_worse_or_failed_twice_are_left_out() {
-        // Bound: 1.5 · 12 = 18. 10th percentiles: 17.1 of 19, 18.9 of 21.
-        let default = Point::default_of(2); // the reference is never left out
-        let times = [
-            (point(1), 10.0),
-            (point(2), 19.0),
-            (point(3), 21.0),
-            (default, 50.0),
-        ];
-        let mut rows = Vec::from(times.map(|(point, ms)| row(point, ms)));
-        rows.extend([5, 6, 6].map(|fusion_mb| failed(point(fusion_mb))));
-        let so_far = SoFar::new(rows.iter(), 2);
-        let left_out = |fusion_mb: &u64| so_far.leaves_out(&point(*fusion_mb));
-        assert_eq!((1..=6).filter(left_out).collect::<Vec<_>>(), [3, 6]);
-        assert!(!so_far.leaves_out(&default) && so_far.has_failed(&point(6)));
     }
 }

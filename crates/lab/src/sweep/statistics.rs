@@ -52,7 +52,6 @@ pub(super) struct Fit {
     states: Vec<Option<f64>>,
     /// For each point, the numbers of its observations by block.
     counts: Vec<BTreeMap<usize, f64>>,
-    hub: usize,
     pub(super) freedom: usize,
     /// Variance of one observation; `None` without a degree of freedom.
     pub(super) variance: Option<f64>,
@@ -85,12 +84,9 @@ impl Fit {
         let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
         let means = effects.iter().zip(&counts);
         let means = means.map(|(effect, counts)| (!counts.is_empty()).then_some(effect + level));
-        // Among equals, the first.
-        let hub = (0..points).rev().max_by_key(|&point| sum(&counts[point]));
         Self {
             means: means.collect(),
             states: blocks.into_iter().enumerate().map(state).collect(),
-            hub: hub.unwrap_or(0),
             counts,
             freedom,
             variance: (freedom > 0).then(|| squares / freedom as f64),
@@ -99,10 +95,10 @@ impl Fit {
     }
 
     pub(super) fn count(&self, point: usize) -> usize {
-        sum(&self.counts[point])
+        self.counts[point].values().sum::<f64>() as usize
     }
 
-    pub(super) fn measured(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn measured(&self) -> impl DoubleEndedIterator<Item = usize> {
         (0..self.means.len()).filter(|&point| self.means[point].is_some())
     }
 
@@ -112,10 +108,14 @@ impl Fit {
     /// The value is that of the additive model: if both points were measured in the same blocks,
     /// the mean of their differences within blocks. The variance is the variance of this mean over
     /// the common blocks, which is an upper bound of the model's. Without a common block, it is the
-    /// sum of the variances of the differences to the point with the most measurements.
+    /// sum of the variances of the differences to a third point.
     pub(super) fn difference(&self, point: usize, other: usize) -> Option<(f64, f64)> {
         let value = self.means[point]? - self.means[other]?;
-        let through = || Some(self.paired(point, self.hub)? + self.paired(self.hub, other)?);
+        let through = || {
+            // The point with the most measurements; among equals, the first.
+            let hub = self.measured().rev().max_by_key(|&hub| self.count(hub))?;
+            Some(self.paired(point, hub)? + self.paired(hub, other)?)
+        };
         let apart = || 1.0 / self.count(point) as f64 + 1.0 / self.count(other) as f64;
         let variance = self.paired(point, other).or_else(through);
         Some((value, variance.unwrap_or_else(apart)))
@@ -142,10 +142,6 @@ impl Fit {
         let state = self.states.get(observation.block).copied().flatten()?;
         Some(self.means[observation.point]? + state)
     }
-}
-
-fn sum(counts: &BTreeMap<usize, f64>) -> usize {
-    counts.values().sum::<f64>() as usize
 }
 
 type Center = fn(Vec<f64>) -> f64;

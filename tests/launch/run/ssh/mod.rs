@@ -27,7 +27,7 @@ case $host in
     old) echo "ronde agent 0.0.1"; exec cat > /dev/null ;;
     garbage) echo "ronde agent VERSION"; echo "what?"; exec cat > /dev/null ;;
     foreign) echo "ronde agent VERSION"; echo "r"; read task; read start; echo "o0 a line of another host's rank"; exec cat > /dev/null ;;
-    chatty) echo "welcome"; echo "to this host" >&2 ;;
+    chatty) echo "welcome"; echo "to this host" >&2; printf "no end" ;;
 esac
 env --default-signal=INT,QUIT -i PATH="$PATH" TMPDIR="$(dirname "$0")/tmp" HOST_NAME=$host sh -c "$*" &
 echo $! > "$0.$host.agent"

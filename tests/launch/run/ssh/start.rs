@@ -129,7 +129,7 @@ fn options_for_ssh_and_another_agent() {
     let out = outcome(hosts.run(1, "node1", &options, "true"));
     assert_eq!((out.code, out.stderr.as_str()), (Some(0), ""));
     let log = hosts.log();
-    for part in ["-p 2222", "-i my key", "ConnectTimeout=7", "-- node1 exec "] {
+    for part in ["-p 2222", "-i my key", "ConnectTimeout=5", "-- node1 exec "] {
         assert!(log.contains(part), "{part} in: {log}");
     }
 }
@@ -157,6 +157,7 @@ fn output_is_printed_and_stored_by_the_launcher() {
     let mut errors = sorted(&out.stderr);
     errors.retain(|line| !line.starts_with("[1]"));
     let greeting = [
+        "ronde run: chatty: no end",
         "ronde run: chatty: to this host",
         "ronde run: chatty: welcome",
     ];

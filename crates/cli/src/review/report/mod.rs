@@ -129,7 +129,9 @@ fn recommended(review: &Review, best: &Best, of: &Setting, reason: Reason) -> Ve
             percent(best.choice.slower.mean)
         ),
         Reason::Default => {
-            format!("Keep the default, {setting}: nothing that was tried is faster beyond chance.")
+            format!(
+                "Keep the default, {setting}: no setting that was tried is significantly faster."
+            )
         }
     }];
     if best.luck > LUCKY && reason == Reason::Choice {
@@ -176,7 +178,7 @@ fn unproven(review: &Review, best: &Best) -> [String; 2] {
             short(expected.high),
         ),
         format!(
-            "To find out, measure it in turns with the default: ronde sweep --profile PROFILE --fusion-mb {} --cycle-ms {}, or run \
+            "To find out, measure it alternately with the default: ronde sweep --profile PROFILE --fusion-mb {} --cycle-ms {}, or run \
              the job several times with each.",
             both(fastest.setting.fusion_mb, fusion_mb),
             both(fastest.setting.cycle_ms, cycle_ms),
@@ -230,10 +232,8 @@ fn no_trials(review: &Review) -> &'static str {
 /// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
 fn paste(review: &Review) -> Vec<String> {
     let advice = review.advice.iter().map(|advice| advice.setting);
-    let varied = &review.varied;
-    advice
-        .flat_map(|setting| [setting.environment(varied), setting.flags(varied)])
-        .collect()
+    let lines = advice.flat_map(|setting| setting.paste(&review.varied));
+    lines.collect()
 }
 
 /// Describes a setting, with the switches that were tried both on and off.

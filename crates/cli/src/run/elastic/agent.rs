@@ -8,7 +8,7 @@
 use super::super::output::{Queue, Target};
 use super::super::signals::{self, Signals};
 use super::super::sink::Sink;
-use super::super::ssh::server;
+use super::super::ssh::server::{self, InterfaceError};
 use super::super::ssh::wire::{HELLO, Orders};
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec, Output, threads};
@@ -16,7 +16,6 @@ use super::processes::{self, Facts, News, Processes};
 use super::wire::{ALIVE_INTERVAL, Listening, Order, Report, Task};
 use crate::program;
 use ronde_elastic::MemberId;
-use ronde_net::NetError;
 use rustix::process::Signal;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -41,7 +40,7 @@ enum AgentError {
     #[error("the launcher has sent an invalid order; install the same version on all hosts")]
     Order,
     #[error(transparent)]
-    Interface(#[from] NetError),
+    Interface(#[from] InterfaceError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
 }
@@ -75,7 +74,8 @@ fn work(task: &Task, orders: Orders<'_>) -> Result<(), AgentError> {
             here.display()
         ));
     }
-    let interface = task.interface.as_deref().map(server::of_interface);
+    let interface = task.interface.as_deref();
+    let interface = interface.map(|name| server::of_interface(name, false));
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     let address = interface
         .transpose()?

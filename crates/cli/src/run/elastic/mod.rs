@@ -14,6 +14,7 @@ mod wire;
 
 pub use agent::{ELASTIC_AGENT, elastic_agent_main};
 
+use super::ssh::server::InterfaceError;
 use super::ssh::{self, SshError, SshFlags};
 use super::{LaunchError, LaunchSpec};
 use clap::ValueHint;
@@ -21,7 +22,7 @@ use discovery::Source;
 use remote::Reach;
 use ronde::internal::identity::random_job_key;
 use ronde_elastic::{Cooldown, CooldownError, Limits};
-use ronde_net::{NetError, Secret};
+use ronde_net::Secret;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,8 +76,8 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
-    #[error("--network-interfaces: {0}")]
-    Interface(#[from] NetError),
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("--host-discovery-script {}: {reason}", path.display())]
     Script { path: PathBuf, reason: String },
 }
@@ -168,12 +169,16 @@ pub(super) fn launch(
     flags: &SshFlags,
 ) -> Result<u8, super::Error> {
     let interface = ssh::interface(&flags.interfaces)?;
-    let address = interface.as_deref().map(ssh::server::of_interface);
+    // Ranks may be on this host only, which other hosts' agents do not know.
+    let address = interface.as_deref();
+    let address = address.map(|name| ssh::server::of_interface(name, true));
     elastic.address = address.transpose().map_err(ElasticError::from)?;
     let mut spec = spec.clone();
-    let of_interface = interface.clone().map(|name| (ssh::INTERFACE, name));
-    let variables = of_interface.map(|(name, value)| (name.into(), value.into()));
-    spec.environment.extend(variables);
+    for variable in [ssh::INTERFACE, ssh::OWN_INTERFACE] {
+        let name = interface.clone();
+        spec.environment
+            .extend(name.map(|name| (variable.into(), name.into())));
+    }
     let reach = Reach {
         ssh: ssh::options(flags, ELASTIC_AGENT)?,
         task: wire::Task {

@@ -8,7 +8,6 @@ use super::super::ssh::failure;
 use super::super::ssh::host::{Host, Source, State};
 use super::super::ssh::plan::HostPlan;
 use super::super::ssh::server;
-use super::super::ssh::wire::HELLO;
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
 use super::processes::News;
@@ -253,12 +252,10 @@ impl Remote {
     }
 
     fn on_greeting(&mut self, line: &[u8], news: &mut Vec<News>) -> Result<(), String> {
-        let Some(version) = line.strip_prefix(HELLO.as_bytes()) else {
-            self.agent.note(line);
+        let Some(version) = self.agent.greeting(line) else {
             return Ok(());
         };
-        if version != env!("CARGO_PKG_VERSION").as_bytes() {
-            let version = String::from_utf8_lossy(version);
+        if version != env!("CARGO_PKG_VERSION") {
             return Err(failure::other_version(&self.agent.plan, &version));
         }
         self.agent.state = State::Connected;
@@ -333,7 +330,8 @@ impl Remote {
         if !matches!(self.agent.state, State::Ready) {
             let seconds = self.timeout.as_secs();
             let is_late = now >= self.ready_by;
-            return is_late.then(|| failure::late(&[&self.agent.plan], seconds));
+            let host = (&self.agent.plan, &self.agent.said[..]);
+            return is_late.then(|| failure::late(&[host], seconds));
         }
         let is_silent = now >= self.heard + SILENCE;
         is_silent.then(|| {

@@ -7,10 +7,9 @@
 
 use super::super::job::{Link, Part, SecretFile, run};
 use super::super::{LaunchError, LaunchSpec, Output, threads};
-use super::server::{self, Reservation};
+use super::server::{self, InterfaceError, Reservation};
 use super::wire::{HELLO, Order, Orders, Report, Task};
 use crate::program;
-use ronde_net::NetError;
 use std::cell::RefCell;
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -34,7 +33,7 @@ enum AgentError {
     #[error("the launcher has sent an invalid order; install the same version on all hosts")]
     Order,
     #[error(transparent)]
-    Interface(#[from] NetError),
+    Interface(#[from] InterfaceError),
     #[error(
         "port {port}, at which rank 0 is to listen, cannot be used: {source}; end the program that \
          uses it, or set RONDE_TCP_SERVER to another port or not at all"
@@ -94,15 +93,14 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
         )));
     }
     let folder = secret_folder().map_err(AgentError::Secret)?;
+    let is_alone = task.ranks_per_host.len() == 1;
+    let interface = task.interface.as_deref();
+    let interface = interface.map(|name| server::of_interface(name, is_alone));
+    let interface = interface.transpose()?;
     // Rank 0 can listen on the port while it is reserved.
     let (server, _reservation) = match task.host {
-        0 => reserve(task).map(|(server, reserved)| (server, Some(reserved)))?,
-        _ => {
-            if let Some(name) = &task.interface {
-                server::of_interface(name)?;
-            }
-            (String::new(), None)
-        }
+        0 => reserve(task, interface).map(|(server, reserved)| (server, Some(reserved)))?,
+        _ => (String::new(), None),
     };
     report(&Report::Ready(server));
     let server = match orders.order() {
@@ -157,10 +155,8 @@ pub(in super::super) fn secret_folder() -> io::Result<TempDir> {
 }
 
 /// Chooses the address of rank 0's server, which is on this host, and reserves its port.
-fn reserve(task: &Task) -> Result<(String, Reservation), AgentError> {
+fn reserve(task: &Task, interface: Option<IpAddr>) -> Result<(String, Reservation), AgentError> {
     let (name, port) = &task.server;
-    let interface = task.interface.as_deref().map(server::of_interface);
-    let interface = interface.transpose()?;
     let reserved = Reservation::new(*port);
     let reserved = reserved.map_err(|source| AgentError::Port {
         port: *port,

@@ -2,13 +2,16 @@
 
 use super::plan::HostPlan;
 use crate::program;
-use crate::run::mpirun::quoted;
+use crate::run::mpirun::{SSH_OPTIONS, quoted};
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// Interval of `ssh`'s own messages to a silent server, and the number of them that may stay
 /// unanswered before it gives up.
 const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
+
+/// How many seconds before the end of the time for a start `ssh` gives up.
+const CONNECT_SLACK: u64 = 2;
 
 /// Options for `ssh`.
 #[derive(Clone, Debug, Default)]
@@ -27,18 +30,20 @@ pub(in super::super) fn agent_line(host: &HostPlan, options: &SshOptions) -> Vec
     if host.is_this_machine {
         return program::again_with([options.subcommand.into()]);
     }
-    let seconds = options.timeout.as_secs().max(1);
+    // Its reason is better than the launcher's, which is only that the host is not ready.
+    let seconds = options
+        .timeout
+        .as_secs()
+        .saturating_sub(CONNECT_SLACK)
+        .max(1);
     let timeout = format!("ConnectTimeout={seconds}");
     let mut line: Vec<OsString> = ["ssh", "-T", "-x"].map(OsString::from).to_vec();
-    for option in [
-        "BatchMode=yes", // no questions: no terminal could answer them
-        "StrictHostKeyChecking=accept-new",
+    let own = [
         "ClearAllForwardings=yes",
+        "RemoteCommand=none", // of the user's configuration
         &timeout,
-    ]
-    .into_iter()
-    .chain(ALIVE)
-    {
+    ];
+    for option in SSH_OPTIONS.into_iter().chain(own).chain(ALIVE) {
         line.extend(["-o".into(), option.into()]);
     }
     if let Some(port) = options.port {
@@ -75,9 +80,9 @@ mod tests {
         assert_eq!(
             line(&options),
             "ssh -T -x -o 'BatchMode=yes' -o 'StrictHostKeyChecking=accept-new' -o \
-             'ClearAllForwardings=yes' -o 'ConnectTimeout=30' -o 'ServerAliveInterval=5' -o \
-             'ServerAliveCountMax=3' -- me@fd00::1 \"exec '/opt/my env/bin/python' -m ronde \
-             __agent\""
+             'ClearAllForwardings=yes' -o 'RemoteCommand=none' -o 'ConnectTimeout=28' -o \
+             'ServerAliveInterval=5' -o 'ServerAliveCountMax=3' -- me@fd00::1 \"exec '/opt/my \
+             env/bin/python' -m ronde __agent\""
         );
         options.port = Some(2222);
         options.identity_file = Some("my key".into());

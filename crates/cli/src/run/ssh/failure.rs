@@ -17,6 +17,10 @@ const HINTS: &[(&str, &str)] = &[
          --ssh-identity-file",
     ),
     (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "if the host was installed again, remove its old key with ssh-keygen -R",
+    ),
+    (
         "Host key verification failed",
         "connect to it once with ssh by hand, and check its key",
     ),
@@ -47,8 +51,8 @@ pub(in super::super) fn not_started(host: &HostPlan, exit: Exit, said: &[String]
         (_, false) => format!("ronde, started there by ssh, {exit} before any rank was started"),
         (_, true) => format!("the process that starts this host's ranks {exit}"),
     };
-    let said = &said[said.len().saturating_sub(LINES_MAX)..];
     let has = |part: &str| said.iter().any(|line| line.contains(part));
+    let said = last(said);
     let hint = HINTS.iter().find(|(part, _)| has(part));
     let hint = match (exit, hint) {
         (Exit::Code(SSH_FAILED), Some((_, hint))) => (*hint).to_owned(),
@@ -62,7 +66,12 @@ pub(in super::super) fn not_started(host: &HostPlan, exit: Exit, said: &[String]
         }
     };
     let colon = if said.is_empty() { "" } else { ": " };
-    format!("{}: {reason}{colon}{}; {hint}", host.name, said.join("; "))
+    format!("{}: {reason}{colon}{said}; {hint}", host.name)
+}
+
+/// Last lines of an output.
+fn last(said: &[String]) -> String {
+    said[said.len().saturating_sub(LINES_MAX)..].join("; ")
 }
 
 /// Text for a host whose agent has ended with `exit` and has not reported the end of its ranks.
@@ -79,19 +88,24 @@ pub(in super::super) fn lost(host: &HostPlan, exit: Exit) -> String {
     }
 }
 
-/// Text for hosts that have not become ready within `seconds`.
-pub(in super::super) fn late(hosts: &[&HostPlan], seconds: u64) -> String {
-    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+/// Text for hosts that have not become ready within `seconds`, each with what it has printed until
+/// then.
+pub(in super::super) fn late(hosts: &[(&HostPlan, &[String])], seconds: u64) -> String {
+    let names: Vec<&str> = hosts.iter().map(|(host, _)| host.name.as_str()).collect();
+    let are = match names.as_slice() {
+        [one] => format!("{one} is"),
+        more => format!("{} are", more.join(", ")),
+    };
+    let printed: String = hosts
+        .iter()
+        .filter(|(_, said)| !said.is_empty())
+        .map(|(host, said)| format!(" ({} has printed: {})", host.name, last(said)))
+        .collect();
+    let first = hosts.first().map(|(host, _)| host.destination());
     format!(
-        "{} not ready within {seconds} s; check that `ssh -o BatchMode=yes {} true` succeeds at once, or raise \
-         --start-timeout (HOROVOD_START_TIMEOUT)",
-        match names.as_slice() {
-            [one] => format!("{one} is"),
-            more => format!("{} are", more.join(", ")),
-        },
-        hosts
-            .first()
-            .map_or_else(String::new, |host| host.destination())
+        "{are} not ready within {seconds} s{printed}; check that `ssh -o BatchMode=yes {} true` \
+         succeeds at once, or raise --start-timeout (HOROVOD_START_TIMEOUT)",
+        first.unwrap_or_default()
     )
 }
 
@@ -159,10 +173,16 @@ mod tests {
             let text = of(code, said);
             assert!(text.contains(said) && text.contains(part), "{text}");
         }
+        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n1\n2\n3\n4\n5\nHost \
+                       key verification failed.";
+        assert!(of(255, changed).ends_with("remove its old key with ssh-keygen -R"));
         let hosts = [host("a", false), host("b", false)];
-        let text = late(&hosts.iter().collect::<Vec<_>>(), 30);
-        assert!(text.starts_with("a, b are not ready within 30 s"), "{text}");
-        assert!(late(&[&hosts[1]], 30).starts_with("b is not ready"));
+        let text = late(&[(&hosts[0], &[]), (&hosts[1], &[])], 30);
+        let start = "a, b are not ready within 30 s; check that `ssh";
+        assert!(text.starts_with(start), "{text}");
+        let text = late(&[(&hosts[1], &["welcome".to_owned()])], 30);
+        let start = "b is not ready within 30 s (b has printed: welcome); check";
+        assert!(text.starts_with(start), "{text}");
         let text = lost(&hosts[0], Exit::Code(255));
         assert!(
             text.starts_with("a: the connection of ssh was lost"),

@@ -5,7 +5,7 @@ use super::super::lines::Lines;
 use super::super::process::Process;
 use super::super::stream::{LinePipe, READ_BYTES};
 use super::plan::HostPlan;
-use super::wire::PREFIX_BYTES_MAX;
+use super::wire::{HELLO, PREFIX_BYTES_MAX};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -96,6 +96,19 @@ impl Host {
         if self.said.len() < LINES_MAX {
             self.said.push(String::from_utf8_lossy(line).into_owned());
         }
+    }
+
+    /// Takes a line from before the agent's reports, and returns the agent's version if it is the
+    /// agent's first one. A text of a shell's start-up file that has no line end may precede it.
+    pub(in super::super) fn greeting(&mut self, line: &[u8]) -> Option<String> {
+        let (before, version) = match memchr::memmem::find(line, HELLO.as_bytes()) {
+            Some(at) => (&line[..at], Some(&line[at + HELLO.len()..])),
+            None => (line, None),
+        };
+        if !before.is_empty() || version.is_none() {
+            self.note(before);
+        }
+        version.map(|version| String::from_utf8_lossy(version).into_owned())
     }
 
     /// Sends a line.

@@ -18,7 +18,7 @@ use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
 use super::failure;
 use super::host::{Host, Source, State};
-use super::wire::{HELLO, Order, Report};
+use super::wire::{Order, Report};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -219,12 +219,11 @@ impl<'a> Job<'a> {
 
     fn on_greeting(&mut self, index: usize, line: &[u8]) {
         let host = &mut self.hosts[index];
-        let Some(version) = line.strip_prefix(HELLO.as_bytes()) else {
-            return host.note(line);
+        let Some(version) = host.greeting(line) else {
+            return;
         };
-        if version != env!("CARGO_PKG_VERSION").as_bytes() {
-            let version = String::from_utf8_lossy(version).into_owned();
-            let text = failure::other_version(&self.hosts[index].plan, &version);
+        if version != env!("CARGO_PKG_VERSION") {
+            let text = failure::other_version(&host.plan, &version);
             return self.fail(EXIT_FAILURE, &text);
         }
         host.state = State::Connected;
@@ -358,8 +357,9 @@ impl<'a> Job<'a> {
             }
             Phase::Starting { until } if now >= until => {
                 let is_late = |host: &&Host| host.state != State::Ready;
-                let late = self.hosts.iter().filter(is_late).map(|host| &host.plan);
-                let text = failure::late(&late.collect::<Vec<_>>(), self.timeout.as_secs());
+                let late = self.hosts.iter().filter(is_late);
+                let late: Vec<_> = late.map(|host| (&host.plan, &host.said[..])).collect();
+                let text = failure::late(&late, self.timeout.as_secs());
                 self.fail(EXIT_FAILURE, &text);
             }
             Phase::Running if self.all(is_ended) => {

@@ -31,15 +31,18 @@ use std::time::Duration;
 use wire::Task;
 
 /// Variables that the job sets itself.
-const OWN: [&str; 5] = [
+const OWN: [&str; 6] = [
     "RONDE_JOB_ID",
     SERVER,
     "RONDE_SECRET_FILE",
     "RONDE_BACKEND",
     INTERFACE,
+    OWN_INTERFACE,
 ];
 const SERVER: &str = "RONDE_TCP_SERVER";
 pub(super) const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
+/// Replaces [`INTERFACE`] where both are set.
+pub(super) const OWN_INTERFACE: &str = "RONDE_NETWORK_INTERFACE";
 
 /// Reason why a job cannot be started through `ssh`.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +103,9 @@ pub(super) fn launch(
     let interface = interface(&flags.interfaces)?;
     let given = std::env::var(SERVER).ok();
     let server = given.as_deref().map(parse_server).transpose()?;
+    if interface.is_none() && server.is_none() {
+        plan::check_first(&plans)?;
+    }
     let options = options(flags, AGENT)?;
     let backend = flags.backend.clone().unwrap_or_else(|| "tcp".into());
     let mut task = Task {
@@ -172,9 +178,7 @@ pub(super) fn environment(
         .collect();
     environment.extend(spec.environment.iter().cloned());
     environment.extend(backend.map(|backend| ("RONDE_BACKEND".into(), backend)));
-    let interface = interface.map(OsString::from);
-    let interface = interface.or_else(|| std::env::var_os(INTERFACE));
-    environment.extend(interface.map(|name| (INTERFACE.into(), name)));
+    environment.extend(interface.map(|name| (INTERFACE.into(), name.into())));
     environment
 }
 
@@ -197,7 +201,7 @@ fn server_name(plans: &[plan::HostPlan]) -> String {
     }
 }
 
-/// The one network interface that the flag names, if any.
+/// The one network interface that the flag or a variable names, if any.
 ///
 /// # Errors
 /// Several names, or one that cannot be that of an interface.
@@ -212,9 +216,10 @@ pub(super) fn interface(names: &[String]) -> Result<Option<String>, SshError> {
     };
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:@".contains(&byte);
     match names.as_slice() {
-        [] => Ok(std::env::var(INTERFACE)
-            .ok()
-            .filter(|name| !name.is_empty())),
+        [] => Ok([OWN_INTERFACE, INTERFACE].into_iter().find_map(|variable| {
+            let name = std::env::var(variable).ok();
+            name.filter(|name| !name.is_empty())
+        })),
         [name] if !name.is_empty() && name.bytes().all(is_allowed) => Ok(Some((*name).to_owned())),
         [name] => refuse(
             name,

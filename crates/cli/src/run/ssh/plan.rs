@@ -1,6 +1,6 @@
 //! Distribution of a job's ranks among its hosts.
 
-use super::super::hosts::is_this_machine;
+use super::super::hosts::{address_of, is_this_machine};
 use ronde::internal::identity::MAX_RANKS;
 use std::ops::Range;
 
@@ -15,6 +15,11 @@ pub(crate) enum PlanError {
         "{host} would get {ranks} ranks, and a host has at most {MAX_RANKS}; give it fewer slots"
     )]
     TooMany { host: String, ranks: usize },
+    #[error(
+        "{host} has a link-local address, at which other hosts do not find rank 0; give its name or \
+         another address, or name the interface between the hosts with --network-interface"
+    )]
+    LinkLocal { host: String },
 }
 
 /// Host of a job.
@@ -39,10 +44,7 @@ impl HostPlan {
 
     /// Name or address, without the user and the brackets of an IPv6 address.
     pub(in super::super) fn address(&self) -> &str {
-        let name = self.name.rsplit_once('@');
-        let name = name.map_or(self.name.as_str(), |(_, name)| name);
-        let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-        bare.unwrap_or(name)
+        address_of(&self.name)
     }
 
     /// Argument of `ssh`: as `name`, but with an IPv6 address without brackets.
@@ -97,6 +99,19 @@ pub(in super::super) fn plan(
     Ok(plans)
 }
 
+/// Checks that other hosts can use the name of the first one, where rank 0 is.
+///
+/// # Errors
+/// It is an address with a scope, which each host has under another name.
+pub(in super::super) fn check_first(plans: &[HostPlan]) -> Result<(), PlanError> {
+    match plans.first() {
+        Some(first) if first.address().contains('%') => Err(PlanError::LinkLocal {
+            host: first.name.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +142,16 @@ mod tests {
             error(&[("a", 4), ("b", 66)]),
             "b would get 66 ranks, and a host has at most 64; give it fewer slots"
         );
+    }
+
+    #[test]
+    fn rank_0_has_an_address_for_all_hosts() {
+        let check = |hosts: &[_]| check_first(&of(hosts, 2).unwrap());
+        assert_eq!(check(&[("[fd00::1]", 1), ("[fe80::1%eth0]", 1)]), Ok(()));
+        let error = check(&[("me@[fe80::1%eth0]", 1), ("b", 1)]).unwrap_err();
+        let text = error.to_string();
+        let start = "me@[fe80::1%eth0] has a link-local address";
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use ronde_net::{NetError, interface_address};
+use super::INTERFACE;
+use ronde_net::NetError;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Port that stays reserved during the lifetime of this value. The socket is bound and does not
@@ -55,15 +56,24 @@ impl Reservation {
     }
 }
 
-/// Address of this host's network interface `name`, IPv4 if it has one.
+/// Address of this host's network interface `name`, which the user has named, IPv4 if it has one;
+/// `is_alone`: the job has no other hosts.
 ///
 /// # Errors
-/// No such interface, or one without an address; the error names those that there are.
-pub(in super::super) fn of_interface(name: &str) -> Result<IpAddr, NetError> {
-    let like = |ip: IpAddr| interface_address(name, &SocketAddr::new(ip, 0));
-    let v4 = like(Ipv4Addr::UNSPECIFIED.into());
-    v4.or_else(|error| like(Ipv6Addr::UNSPECIFIED.into()).map_err(|_| error))
+/// No such interface, or one without an address, or that does not lead to other hosts; the error
+/// names those that there are.
+pub(in super::super) fn of_interface(name: &str, is_alone: bool) -> Result<IpAddr, InterfaceError> {
+    let address = match is_alone {
+        true => ronde_net::interface_address(name, None),
+        false => ronde_net::interface_between_hosts(name),
+    };
+    address.map_err(InterfaceError)
 }
+
+/// Network interface that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} (--network-interface, or {INTERFACE})")]
+pub(crate) struct InterfaceError(NetError);
 
 /// Address by which `ssh` has reached this host, from the value of `SSH_CONNECTION`: addresses and
 /// ports of client and server. Other hosts cannot use a loopback address or one with a scope.
@@ -125,8 +135,11 @@ mod tests {
         ] {
             assert_eq!(of(useless), None, "{useless}");
         }
-        assert_eq!(of_interface("lo").unwrap().to_string(), "127.0.0.1");
-        let error = of_interface("eth99").unwrap_err().to_string();
+        assert_eq!(of_interface("lo", true).unwrap().to_string(), "127.0.0.1");
+        let error = of_interface("lo", false).unwrap_err().to_string();
+        let parts = ["lo is a loopback interface", "or HOROVOD_GLOO_IFACE)"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        let error = of_interface("eth99", true).unwrap_err().to_string();
         assert!(error.contains("eth99") && error.contains("lo ("), "{error}");
         assert!(towards("127.0.0.1").unwrap().is_loopback());
         assert_eq!(towards("no-such-host.invalid"), None);

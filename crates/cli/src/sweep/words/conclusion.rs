@@ -79,8 +79,8 @@ fn no_default(finding: &Finding) -> String {
 
 fn basis(finding: &Finding) -> &'static str {
     match finding.basis {
-        Basis::Confirmed => "Measured again after the grid, in turns with the default",
-        Basis::Verified => "Measured in turns with the default",
+        Basis::Confirmed => "Measured again after the grid, alternately with the default",
+        Basis::Verified => "Measured alternately with the default",
         Basis::Grid => "Best of the grid, not measured again: --confirm 6 does that",
         Basis::Predicted => "Not measured: --verify 3 measures the best three",
     }
@@ -92,7 +92,7 @@ fn keep_default(finding: &Finding, best: &Outcome, compared: &str) -> String {
         true => gain_most(finding),
         false => finding.gain.and_then(|gain| Some(gain.interval?[1])),
     };
-    let mut text = "Keep the default: no setting is faster beyond chance.".to_owned();
+    let mut text = "Keep the default: no setting is significantly faster.".to_owned();
     match most {
         _ if !is_default => text += &format!(" {compared}."),
         Some(most) => {

@@ -141,7 +141,7 @@ pub(in crate::sweep) fn effect(effect: &KnobEffect) -> String {
         return "does not matter here".to_owned();
     }
     if effect.levels.iter().all(|level| level.tied) {
-        return "no difference beyond chance".to_owned();
+        return "no significant difference".to_owned();
     }
     let cost = match cost >= MANY {
         true => format!("{} times as long", number::fixed(1.0 + cost, 1)),
@@ -199,6 +199,6 @@ mod tests {
             "best at 64 MiB; at 0 MiB at least 4.6 times as long"
         );
         assert_eq!(said(50.1, 0.001, false), "does not matter here");
-        assert_eq!(said(57.5, 0.9, true), "no difference beyond chance");
+        assert_eq!(said(57.5, 0.9, true), "no significant difference");
     }
 }

@@ -37,7 +37,8 @@ fn setting(point: &Point) -> String {
     format!("{}@{}", point.fusion_mb(), point.cycle_time_ms)
 }
 
-/// Measurements of a sweep, a line for each block. The first line of the input has changes of the
+/// Measurements of a sweep, a line for each block, and the numbers of measurements that are left at
+/// its start, before the last one and after it. The first line of the input has changes of the
 /// design, the second the step times of settings, in ms; `*` stands for all others.
 fn answer(input: &str) -> String {
     let (changes, times) = input.split_once('\n').unwrap_or((input, ""));
@@ -61,24 +62,14 @@ fn answer(input: &str) -> String {
         format!("{phase:?} {block}: {}\n", points.join(" "))
     };
     let blocks = rows.chunk_by(|a, b| (a.phase, a.block) == (b.phase, b.block));
-    blocks.map(line).collect()
+    let order = SweepOrder::new(&design);
+    let left = [0, rows.len() - 1, rows.len()].map(|count| order.left(&rows[..count]));
+    format!("{}left {left:?}", blocks.map(line).collect::<String>())
 }
 
 #[test]
 fn orders_of_small_sweeps() {
     ronde_cases::check("orders.txt", answer);
-}
-
-#[test]
-fn remaining_measurements_are_counted() {
-    let design = design();
-    let order = SweepOrder::new(&design);
-    // Six points and the default twice, three times; in each of six rounds three measurements are
-    // expected.
-    assert_eq!(order.left(&[]), 3 * 8 + 6 * 3);
-    let rows = measured(&design, Vec::new(), of_point);
-    assert_eq!(order.left(&rows), 0);
-    assert_eq!(order.left(&rows[..rows.len() - 1]), 1);
 }
 
 prop_compose! {

@@ -60,29 +60,32 @@ pub struct Level {
     pub tied: bool,
 }
 
-/// Name of each knob, and its value in a point.
-const KNOBS: [(Knob, &str, fn(&Point) -> f64); 4] = [
-    (Knob::FusionThreshold, "fusion threshold", Point::fusion_mb),
-    (Knob::CycleTime, "cycle time", |of| of.cycle_time_ms),
-    (Knob::Cache, "response cache", |of| {
-        f64::from(u8::from(of.cache))
-    }),
-    (
-        Knob::HierarchicalAllreduce,
-        "hierarchical allreduce",
-        |of| f64::from(u8::from(of.hierarchical_allreduce)),
-    ),
-];
-
 impl Knob {
+    const ALL: [Self; 4] = [
+        Self::FusionThreshold,
+        Self::CycleTime,
+        Self::Cache,
+        Self::HierarchicalAllreduce,
+    ];
+
     /// Name for sentences.
     pub fn name(self) -> &'static str {
-        KNOBS[self as usize].1
+        match self {
+            Self::FusionThreshold => "fusion threshold",
+            Self::CycleTime => "cycle time",
+            Self::Cache => "response cache",
+            Self::HierarchicalAllreduce => "hierarchical allreduce",
+        }
     }
 
     /// Returns its value in `point`.
-    pub fn of(self, point: &Point) -> f64 {
-        KNOBS[self as usize].2(point)
+    fn of(self, point: &Point) -> f64 {
+        match self {
+            Self::FusionThreshold => point.fusion_mb(),
+            Self::CycleTime => point.cycle_time_ms,
+            Self::Cache => f64::from(u8::from(point.cache)),
+            Self::HierarchicalAllreduce => f64::from(u8::from(point.hierarchical_allreduce)),
+        }
     }
 }
 
@@ -103,7 +106,7 @@ struct Factor {
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
     let grid = grid(points);
     let count = grid.len() as f64;
-    let mut factors = Vec::from(KNOBS.map(|(knob, ..)| Factor::new(knob, &grid)));
+    let mut factors = Vec::from(Knob::ALL.map(|knob| Factor::new(knob, &grid)));
     factors.retain(|factor| factor.values.len() > 1);
     let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
     if factors.is_empty() || count < WHOLE * cells as f64 {

@@ -17,15 +17,12 @@ prop_compose! {
         np in 1u32..3,
         phase in prop_oneof![
             4 => Just(Phase::Grid),
-            1 => Just(Phase::Confirm),
-            1 => Just(Phase::Predicted),
-            1 => Just(Phase::Verify),
+            3 => prop::sample::select(vec![Phase::Confirm, Phase::Predicted, Phase::Verify]),
         ],
         block in 0u32..4,
         status in prop_oneof![
             6 => Just(Status::Done),
-            1 => Just(Status::Cut),
-            1 => Just(Status::Failed("it hung".into())),
+            2 => prop::sample::select(vec![Status::Cut, Status::Failed("it hung".into())]),
         ],
         ms in prop::option::weighted(0.9, any_ms()),
         at_s in prop_oneof![9 => 0.0..600.0, 1 => Just(f64::NAN)],
