@@ -75,7 +75,8 @@ def campaign(options):
     """Runs the jobs, several at a time; returns how many have problems."""
     numbers = [options.replay] if options.replay is not None else range(options.jobs)
     parameters = {name: vars(options)[name] for name in ("seed", "hosts", "ranks", "at_once")}
-    record = Record(options, "elastic" if options.hosts == 1 else "hosts", **parameters)
+    name = options.name or ("elastic" if options.hosts == 1 else "hosts")
+    record = Record(options, name, **parameters)
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         futures = [pool.submit(run, options, number) for number in numbers]
@@ -119,6 +120,7 @@ def arguments():
     add("--changes", type=int, default=0, metavar="N", help="resets by slots that come and go")
     add("--digits", action="store_true", help="accuracy of examples/torch/elastic.py")
     add("--note", default="", help="text for the page, such as how ronde was built")
+    add("--name", help="name of the campaign's file instead of elastic or hosts")
     add("--folder", type=pathlib.Path, default=ROOT / "target" / "elastic", help="of the jobs")
     add("--out", type=pathlib.Path, default=ROOT / "results" / "elastic")
     options = parser.parse_args()

@@ -6,6 +6,8 @@ import statistics
 
 GOALS = {"death": 3, "arrival": 5, "death on several hosts": 8}
 SILENT = ("stop", "link down", "host vanishes")  # noticed by a timeout
+EXITS = ("commit raises", "callback raises")  # the process ends by itself
+FAILURES = ("commit fails", "callback fails", "state differs")  # no process ends
 
 
 def times(values):
@@ -30,7 +32,9 @@ def markdown(folder):
     ]
     parts = [
         ("elastic", "One machine", faults_section),
+        ("within", "One machine, with faults within commits and callbacks", faults_section),
         ("hosts", "Several hosts (network namespaces)", faults_section),
+        ("within-hosts", "Several hosts, with faults within commits and callbacks", faults_section),
         ("digits", "Accuracy with faults", digits_section),
         ("resets", "Many resets of one job", resets_section),
         ("overhead", "Overhead without faults", overhead_section),
@@ -74,19 +78,21 @@ def faults_section(record):
         *recovery_table(jobs, faults),
     ]
     arrivals = [arrival for job in jobs for arrival in job["arrivals"]]
-    deaths = [
-        time
-        for job in jobs
-        for kind, values in job["recoveries"].items()
-        if kind not in SILENT
-        for time in values
-    ]
+
+    def after(is_meant):
+        recoveries = (item for job in jobs for item in job["recoveries"].items())
+        return times([time for kind, values in recoveries if is_meant(kind) for time in values])
+
+    deaths = after(lambda kind: kind not in SILENT + EXITS + FAILURES)
     goal = GOALS["death"] if record["hosts"] == 1 else GOALS["death on several hosts"]
     lines += [
         "",
         "| time, s | n | median | p90 | max | goal |",
         "| --- | --- | --- | --- | --- | --- |",
-        f"| death of ranks to the first step of the survivors | {times(deaths)} | ≤ {goal} |",
+        f"| death of ranks to the first step of the survivors | {deaths} | ≤ {goal} |",
+        "| exception of a rank to the first step, with the end of its process "
+        f"| {after(EXITS.__contains__)} | |",
+        f"| failure without a death to the first step | {after(FAILURES.__contains__)} | |",
         f"| new slot or host to its first step | {times([a[0] for a in arrivals])} | |",
         f"| … without its imports | {times([a[0] - a[1] for a in arrivals])} "
         f"| ≤ {GOALS['arrival']} |",

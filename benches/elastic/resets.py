@@ -21,7 +21,7 @@ FIGURES = ("memory_bytes", "descriptors", "threads", "mappings")
 WARM_UP = 0.1  # share of the resets that fill caches, and are not compared
 READ_S = 0.1
 READINGS = 10  # of which the median counts, as messages are on their way
-DEADLINE_S = 120  # for a reset
+DEADLINE_S = 300  # for a reset: a busy machine takes a minute to start a process
 
 
 def operations_fail(parent, resets):
@@ -62,6 +62,9 @@ def slots_change(parent, resets):
                     # The process that is no longer needed has ended.
                     job.wait(lambda: len(job.ranks()) == 2, "the end of a process", DEADLINE_S)
                     watch.read(reset)
+        except Hang:
+            print(job.output.read_text(errors="replace")[-4000:], file=sys.stderr)
+            raise
         finally:
             job.kill_rest()
         return watch.outcome(resets)
@@ -90,7 +93,9 @@ class Watch:
     def outcome(self, resets):
         """Figures after the warm-up and at the end."""
         after_warm_up = [reading for reading in self.readings if reading[0] >= WARM_UP * resets]
-        first, last = after_warm_up[:READINGS], after_warm_up[-READINGS:]
+        # The last reset may be followed by the end of the ranks.
+        running = [reading for reading in after_warm_up if reading[0] < resets]
+        first, last = running[:READINGS], running[-READINGS:]
         names = after_warm_up[0][1]
         return {
             "resets": self.readings[-1][0],

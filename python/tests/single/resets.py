@@ -19,7 +19,7 @@ from ronde.common.exceptions import HorovodInternalError
 # Resets before the first reading, and bytes that are not taken for a leak: the allocator does not
 # return all memory.
 WARM_UP = 10
-BYTES_MAX = 4 << 20
+BYTES_MAX = 6 << 20
 
 
 def reading():

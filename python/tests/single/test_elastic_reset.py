@@ -132,10 +132,10 @@ print("ends after 6 steps, started at", began, flush=True)
 def test_resets_leave_nothing_behind():
     program = Path(__file__).resolve().with_name("resets.py")
     ended = subprocess.run(
-        [sys.executable, "-m", "ronde", "run", "-np", "2", "--", sys.executable, program, "30"],
+        [sys.executable, "-m", "ronde", "run", "-np", "2", "--min-np", "2", "--", sys.executable, program, "80"],
         capture_output=True,
         text=True,
         timeout=2 * SECONDS,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count("no growth in 30 resets") == 2, ended.stdout
+    assert ended.stdout.count("no growth in 80 resets") == 2, ended.stdout
