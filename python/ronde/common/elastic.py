@@ -160,11 +160,12 @@ class State:
         parts = self._parts()
         digest = hashlib.sha256(repr(sorted(parts.items())).encode()).digest()
         of_ranks = self._of_all_ranks((skip_sync, learned.revision(), digest))
-        if len({entry[2] for entry in of_ranks}) > 1:
+        skips, revisions, digests = zip(*of_ranks)
+        if len(set(digests)) > 1:
             raise ValueError(_difference(self._of_all_ranks(parts)))
         if seat.is_elastic():
-            learned.share([entry[1] for entry in of_ranks], self._rank(), self._of_all_ranks)
-        return all(entry[0] for entry in of_ranks)
+            learned.share(list(revisions), self._rank(), self._of_all_ranks)
+        return all(skips)
 
     def _parts(self) -> dict[str, str]:
         """Parts of the state by name, with what must be equal on all ranks, such as a shape."""

@@ -137,15 +137,12 @@ def collective(
     """
     check_not_compiled()
     attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, int(is_group))
+    dtypes = [tensor.dtype for tensor in tensors] if results is None else results
     if tf.executing_eagerly():
-        dtypes = results
-        if dtypes is None:
-            types = (tensor.dtype for tensor in tensors)
-            dtypes = [TYPE_NUMBERS.get(id(dtype), dtype) for dtype in types]
+        numbers = [TYPE_NUMBERS.get(id(dtype), dtype) for dtype in dtypes]
         with _errors():
-            outputs = _collective(tensors, R=dtypes, **attributes)
+            outputs = _collective(tensors, R=numbers, **attributes)
     else:
-        dtypes = [tensor.dtype for tensor in tensors] if results is None else results
         outputs = _collective(tensors, R=dtypes, **attributes)
     return list(outputs) if dtypes else []
 
