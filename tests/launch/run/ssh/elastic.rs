@@ -62,6 +62,8 @@ struct Job {
     end: PathBuf,
     lines: std::sync::mpsc::Receiver<String>,
     seen: String,
+    /// Lines that nothing waited for yet.
+    kept: Vec<String>,
 }
 
 /// Launcher, which is killed if the test fails.
@@ -102,12 +104,19 @@ impl Job {
             end,
             lines,
             seen: String::new(),
+            kept: Vec::new(),
         }
     }
 
-    /// Waits for a line with all parts, and returns it.
+    /// Waits for a line with all parts that was not returned before, and returns it.
+    ///
+    /// Lines of different pipes arrive in any order.
     #[track_caller]
     fn wait_for(&mut self, parts: &[&str]) -> String {
+        let fits = |line: &String| parts.iter().all(|part| line.contains(part));
+        if let Some(at) = self.kept.iter().position(fits) {
+            return self.kept.remove(at);
+        }
         let deadline = Instant::now() + DEADLINE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -115,9 +124,10 @@ impl Job {
                 panic!("no line with {parts:?} in:\n{}", self.seen);
             };
             self.seen += &format!("{line}\n");
-            if parts.iter().all(|part| line.contains(part)) {
+            if fits(&line) {
                 return line;
             }
+            self.kept.push(line);
         }
     }
 
