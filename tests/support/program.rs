@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::PATIENCE;
+
 /// Returns a command of the program, in an environment without launchers and settings.
 pub(crate) fn ronde() -> Command {
     const FOREIGN: [&str; 9] = [
@@ -61,10 +63,7 @@ pub(crate) fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = found() {
             return found;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(120),
-            "it does not happen"
-        );
+        assert!(began.elapsed() < PATIENCE, "it does not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
