@@ -22,7 +22,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any test takes, even on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Folder for the ranks' files; `None` in a rank, which ends without cleaning up.
 pub(crate) struct Folder(Option<tempfile::TempDir>);
