@@ -1,5 +1,7 @@
 //! Commands that run the program under test.
 
+use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,6 +52,21 @@ pub(crate) fn by_default(signals: &str, command: &Command) -> Command {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     by_default
+}
+
+/// Writes a program, by another process: a child that another test is just starting would inherit
+/// the open file, and the kernel runs no program that is open for writing.
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut input = writer.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("it reads");
+    drop(input);
+    assert!(writer.wait().expect("a child").success());
 }
 
 /// Calls `found` repeatedly and returns its first result.

@@ -200,9 +200,7 @@ fn hosts_that_appear_are_used_and_hosts_that_vanish_are_left() {
         std::fs::rename(&next, &list).unwrap();
     };
     write("node1:1\n");
-    std::fs::write(&script, format!("#!/bin/sh\ncat '{}'\n", list.display())).unwrap();
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).unwrap();
+    write_program(&script, &format!("#!/bin/sh\ncat '{}'\n", list.display()));
     let script = script.to_str().unwrap();
     let mut job = Job::start(
         &hosts,

@@ -7,7 +7,7 @@ mod failures;
 mod start;
 
 use super::*;
-use crate::support::program::until;
+use crate::support::program::{until, write_program};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -46,9 +46,7 @@ impl Hosts {
         // Standard input of a background process is empty, unless it is another descriptor's.
         let text = text.replace("sh -c \"$*\" &", "sh -c \"$*\" <&3 &");
         let text = text.replacen("#!/bin/sh\n", "#!/bin/sh\nexec 3<&0\n", 1);
-        std::fs::write(hosts.ssh(), text).unwrap();
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(hosts.ssh(), mode).unwrap();
+        write_program(&hosts.ssh(), &text);
         std::fs::create_dir(hosts.temporary()).unwrap();
         hosts
     }
