@@ -72,12 +72,10 @@ impl Cost {
 
 /// Mean of the log step times of a setting's trials, weighted by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0.0);
     let trials = search.trials.iter();
-    for trial in trials.filter(|trial| trial.setting.is_near(setting)) {
-        let steps = trial.steps.unwrap_or(1).max(1) as f64;
-        sum += steps * trial.log;
-        count += steps;
-    }
-    (count > 0.0).then(|| sum / count)
+    let near = trials.filter(|trial| trial.setting.is_near(setting));
+    let weight = |trial: &&Trial| trial.steps.unwrap_or(1).max(1) as f64;
+    let sum: f64 = near.clone().map(|trial| weight(&trial) * trial.log).sum();
+    let weights: f64 = near.map(|trial| weight(&trial)).sum();
+    (weights > 0.0).then(|| sum / weights)
 }
