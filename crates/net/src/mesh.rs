@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use smallvec::SmallVec;
 
 use crate::address;
 use crate::comm::Carrier;
@@ -131,6 +132,8 @@ pub(crate) struct Core {
     readable: Vec<usize>,
     /// Connections with messages that were added since the last flush.
     unsent: Vec<usize>,
+    /// Connection to the sender of the latest receive that waits.
+    awaited: Option<usize>,
     /// Why the mesh is over.
     pub(crate) verdict: Option<NetError>,
     pub(crate) left: BTreeSet<usize>,
@@ -141,7 +144,7 @@ pub(crate) struct Core {
     ticked: Instant,
     next_beat: Instant,
     scratch: Vec<u8>,
-    /// Something was sent or received since the turn began, or since the last turn.
+    /// Something was sent or received since the end of the last turn.
     has_moved: bool,
     has_said_farewell: bool,
 }
@@ -201,7 +204,8 @@ impl Mesh {
     }
 
     /// Sends and receives what can be, after waiting for at most `timeout` until something can be
-    /// (`None`: until it can). Returns whether anything was sent or received.
+    /// (`None`: until it can). Returns whether anything was sent or received since the end of the
+    /// last turn.
     ///
     /// # Errors
     /// A lost rank or invalid data: the mesh is over, and all of its operations fail. The caller
@@ -209,6 +213,19 @@ impl Mesh {
     pub fn turn(&self, timeout: Option<Duration>) -> Result<bool, NetError> {
         let mut core = self.core.borrow_mut();
         let has_moved = core.turn(timeout)?;
+        core.check()?;
+        Ok(has_moved)
+    }
+
+    /// Like a [`turn`](Self::turn) that does not wait, but it reads only the connection to the
+    /// sender of the latest receive: one system call in place of two, for a caller that has just
+    /// sent something and expects an answer. It must not take the place of all turns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn glance(&self) -> Result<bool, NetError> {
+        let mut core = self.core.borrow_mut();
+        let has_moved = core.glance()?;
         core.check()?;
         Ok(has_moved)
     }
@@ -288,6 +305,7 @@ impl Core {
             inbox: Inbox::default(),
             readable: Vec::new(),
             unsent: Vec::new(),
+            awaited: None,
             verdict: None,
             left: BTreeSet::new(),
             attempts: HashMap::new(),
@@ -463,8 +481,13 @@ impl Core {
             op.fail(&error);
             return;
         }
+        let from = receive.from;
         match self.inbox.post(channel, receive) {
-            Ok(None) => {}
+            Ok(None) => {
+                if let Some(from) = from {
+                    self.awaited = self.by_rank.get(&from).copied();
+                }
+            }
             Ok(Some((from, taken))) => {
                 if let Some(link) = self.link_to(from) {
                     link.take(channel, taken);
@@ -555,11 +578,13 @@ impl Core {
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
         self.flush();
         // An operation that the caller has begun since the last turn may have completed others.
-        let has_moved = std::mem::take(&mut self.has_moved);
         let tick = self.tick_interval();
-        let until_tick = tick.saturating_sub(self.ticked.elapsed());
-        let timeout = match self.readable.is_empty() && !has_moved {
-            true => timeout.map_or(until_tick, |timeout| timeout.min(until_tick)),
+        let timeout = match self.readable.is_empty() && !self.has_moved {
+            true if timeout == Some(Duration::ZERO) => Duration::ZERO,
+            true => {
+                let until_tick = tick.saturating_sub(self.ticked.elapsed());
+                timeout.map_or(until_tick, |timeout| timeout.min(until_tick))
+            }
             false => Duration::ZERO,
         };
         let mut events = self.events.take().expect("returned below");
@@ -594,7 +619,17 @@ impl Core {
         if self.ticked.elapsed() >= tick {
             self.tick();
         }
-        Ok(self.has_moved)
+        Ok(std::mem::take(&mut self.has_moved))
+    }
+
+    /// See [`Mesh::glance`].
+    fn glance(&mut self) -> Result<bool, NetError> {
+        let Some(index) = self.awaited.filter(|_| self.readable.is_empty()) else {
+            return self.turn(Some(Duration::ZERO));
+        };
+        self.flush();
+        self.read(index);
+        Ok(std::mem::take(&mut self.has_moved))
     }
 
     /// Closes connections that are late, sends heartbeats, and looks for silent neighbours.
@@ -776,7 +811,8 @@ impl Core {
             };
             let (head, rest) = bytes.split_at(count);
             bytes = rest;
-            let (mut controls, mut counts) = (Vec::new(), Vec::new());
+            let mut controls = SmallVec::<[_; 2]>::new();
+            let mut counts = SmallVec::<[_; 4]>::new();
             let (rank, inbox) = (link.rank, &mut self.inbox);
             link.inbound
                 .feed(head, &mut |arrival| {
