@@ -46,6 +46,8 @@ pub(crate) const NOTES_MAX: usize = 8;
 
 /// Bytes that are read from one connection before others have their turn.
 const READ_BUDGET: usize = 1 << 20;
+/// Reads of so many bytes of a connection that has failed: more than its window.
+const REST_READS_MAX: usize = 64;
 /// Bytes of one read that does not go to the memory of a receive.
 const SCRATCH_BYTES: usize = 64 << 10;
 /// Bytes behind the memory of a receive that are read with it: the next header, and a short message.
@@ -693,8 +695,24 @@ impl Core {
         };
         match outcome {
             Ok(has_written) => self.has_moved |= has_written,
-            Err(end) => self.end(index, end),
+            Err(end) => {
+                self.read_rest(index);
+                self.end(index, end);
+            }
         }
+    }
+
+    /// Reads what had arrived when a write failed: the other side may have said why it ends.
+    fn read_rest(&mut self, index: usize) {
+        let Some(mut link) = self.links[index].take_if(|link| link.is_open()) else {
+            return;
+        };
+        for _ in 0..REST_READS_MAX {
+            if !matches!(self.read_link(&mut link, index), Ok(true)) {
+                break;
+            }
+        }
+        self.links[index] = Some(link);
     }
 
     fn read(&mut self, index: usize) {
@@ -881,7 +899,7 @@ impl Core {
 
     /// Ends the connection at `index`.
     fn end(&mut self, index: usize, end: End) {
-        let Some(link) = self.links.get_mut(index).and_then(Option::take) else {
+        let Some(mut link) = self.links.get_mut(index).and_then(Option::take) else {
             return;
         };
         let address = link.address;
@@ -904,8 +922,7 @@ impl Core {
                 rank,
                 host: self.host(rank),
             };
-            let mut outbound = link.outbound;
-            outbound.fail(&error);
+            link.outbound.fail(&error);
             self.inbox.fail(Some(rank), &error);
             self.left.insert(rank);
             return;
@@ -928,6 +945,9 @@ impl Core {
                 let reason = end.to_string();
                 self.lose(rank, Loss::Failed { reason });
             }
+        }
+        if let Some(error) = &self.verdict {
+            link.outbound.fail(error);
         }
     }
 
