@@ -175,6 +175,36 @@ fn what_a_rank_has_sent_before_it_leaves_arrives_and_nothing_else_does() {
 }
 
 #[test]
+fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
+    let has_left = std::sync::Arc::new(std::sync::Barrier::new(2));
+    as_ranks(configs(2, free_address("127.0.0.1")), move |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        if config.rank == 1 {
+            // It does not wait long for rank 0, which reads nothing.
+            drop((comm, mesh));
+            has_left.wait();
+            return;
+        }
+        has_left.wait();
+        // The other side refuses the first message, and the next write fails.
+        let sends: Vec<_> = (0..100)
+            .map(|tag| {
+                let sent = comm.send(vec![1], 1, tag);
+                mesh.flush();
+                sent
+            })
+            .collect();
+        let left = NetError::Left {
+            rank: 1,
+            host: "host1".into(),
+        };
+        let last = sends.into_iter().next_back().expect("there are some");
+        assert_eq!(wait(&mesh, last).unwrap_err(), left);
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
 fn another_length_than_expected_ends_the_job_on_both_sides() {
     let ends = as_ranks(configs(2, free_address("127.0.0.1")), |config| {
         let (mesh, comm) = join(&config).unwrap();

@@ -118,11 +118,7 @@ fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
         let began = Instant::now();
         let (found, goes_on) = match source {
             Source::Fixed(hosts) => {
-                let lines: Vec<String> = hosts
-                    .iter()
-                    .map(|(host, slots)| format!("{host}:{slots}"))
-                    .collect();
-                let hosts = Hosts::parse(&lines.join("\n"), None);
+                let hosts = Hosts::new(hosts);
                 (hosts.map_err(|error| error.to_string()), false)
             }
             Source::Script { path, slots } => {
