@@ -1,4 +1,4 @@
-//! Choice of a search, and how much of its measured advantage was luck.
+//! Best setting of a search, and the part of its measured advantage that is due to chance.
 //!
 //! The best of many noisy trials was also lucky. So every setting that was tried is judged with the
 //! surface. The surface gives the expected step time (shrunk towards its neighbours, depending on

@@ -1,4 +1,5 @@
-//! Cost of a search for the job, and the step at which the gain has paid for it.
+//! Cost of a search for the job, and its payback step: the step at which the time saved equals the
+//! cost.
 
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ pub struct Cost {
     pub share: f64,
     /// The baseline.
     pub against: Against,
-    /// Step from the start of the search at which the gain has paid for it, if it is known.
+    /// Step from the start of the search at which the time saved equals the cost, if it is known.
     pub payback_step: Option<u64>,
 }
 
