@@ -66,12 +66,14 @@ def main(resets):
     (before, *others), (after, *now) = readings
     count = resets - WARM_UP
     names = ("descriptors", "threads", "mappings of shared memory")
-    grown = [f"{name}: {old}, then {new}" for name, old, new in zip(names, others, now) if new > old]
+    counts = zip(names, others, now)
+    grown = [f"{name}: {old}, then {new}" for name, old, new in counts if new > old]
     bytes_per_reset = (after - before) / count
     if after - before > BYTES_MAX:
         grown.append(f"memory: {bytes_per_reset:.0f} bytes per reset")
-    figures = f"{bytes_per_reset:.0f} bytes per reset, {', '.join(map(str, now))} {', '.join(names)}"
-    print("; ".join(grown) or f"no growth in {resets} resets", f"(rank {hvd.rank()}: {figures})", flush=True)
+    counts = f"{', '.join(map(str, now))} {', '.join(names)}"
+    figures = f"(rank {hvd.rank()}: {bytes_per_reset:.0f} bytes per reset, {counts})"
+    print("; ".join(grown) or f"no growth in {resets} resets", figures, flush=True)
     return 1 if grown else 0
 
 

@@ -1,4 +1,4 @@
-"""Step times that depend on the bucket size alone, so that a search is the same on every machine."""
+"""Step times that depend on the bucket size alone: a search is the same on every machine."""
 
 import math
 

@@ -103,10 +103,8 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
 /// place on a logarithmic scale; it is a level beside one other value, or alone.
 fn spaced(tried: impl Iterator<Item = f64> + Clone, count: usize) -> Vec<f64> {
     let [low, high] = range(tried.clone().filter(|value| *value > 0.0));
-    let mut levels = match low.is_finite() {
-        true => geometric([low, high], count),
-        false => Vec::new(),
-    };
+    let mut levels = geometric([low, high], count);
+    levels.retain(|level| level.is_finite()); // none without values above 0
     if levels.len() < 2 && tried.into_iter().any(|value| value <= 0.0) {
         levels.insert(0, 0.0);
     }

@@ -157,7 +157,8 @@ fn one(mut search: Search, source: String, known: &Known) -> Review {
     let count = search.trials.len();
     if (1..TRIALS_FEW).contains(&count) {
         search.warnings.push(format!(
-            "{} are too few for a reliable surface: expected values depend mostly on the model's prior",
+            "{} are too few for a reliable surface: expected values depend mostly on the model's \
+             prior",
             counted(count as u64, "trial"),
         ));
     }

@@ -10,7 +10,7 @@ use super::surface::Surface;
 const WORTH: f64 = 0.005;
 /// Settings with this share of the largest expected improvement count as equally promising.
 const NEARLY: f64 = 0.8;
-/// Relative difference that trials should detect, with 5 % false positives and 20 % false negatives.
+/// Relative difference that trials should detect: 5 % false positives, 20 % false negatives.
 const DIFFERENCE: f64 = 0.02;
 const ERRORS: f64 = 1.96 + 0.8416;
 

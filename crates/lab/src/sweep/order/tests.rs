@@ -94,7 +94,8 @@ prop_compose! {
         confirm in 0u32..=3,
         seed: u64,
     ) -> Design {
-        Design { np, fusion_threshold_bytes, cycle_time_ms, cache, repeats, confirm, seed, ..design("{}") }
+        let rest = design("{}");
+        Design { np, fusion_threshold_bytes, cycle_time_ms, cache, repeats, confirm, seed, ..rest }
     }
 }
 

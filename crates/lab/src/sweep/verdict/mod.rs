@@ -305,8 +305,7 @@ impl Finding {
             chance: self.conclusion == Conclusion::Unproven,
             ..Evidence::default()
         };
-        let of_recording = self.of_recording.clone();
-        of_recording.or_else(|| evidence.check().err())
+        self.of_recording.clone().or_else(|| evidence.check().err())
     }
 
     /// Returns the recommended point: the default, unless the best is better by an amount that

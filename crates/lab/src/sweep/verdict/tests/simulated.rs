@@ -61,9 +61,8 @@ impl Machine {
             let noise = NOISE * self.dice.sample::<f64, _>(StandardNormal);
             let state = level + 0.0005 * self.at_s + noise + stray;
             let ms = (self.truth[index].ln() + state).exp();
-            let at_s = self.at_s;
             Row {
-                at_s,
+                at_s: self.at_s,
                 ..row(phase, block, FUSION_MB[index], ms)
             }
         };
