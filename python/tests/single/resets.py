@@ -10,6 +10,7 @@ has grown.
 
 import os
 import sys
+import time
 
 import torch
 
@@ -24,6 +25,7 @@ BYTES_MAX = 6 << 20
 
 def reading():
     """Resident bytes, descriptors, threads and mappings of shared memory of this process."""
+    time.sleep(0.2)  # the kernel counts a thread for a moment after it was joined
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/self/status") as file:

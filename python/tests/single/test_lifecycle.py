@@ -244,7 +244,7 @@ def test_waiting_leaves_other_threads_running():
             hvd.barrier()  # the other rank takes its time
             done.set()
             thread.join()
-            assert ticks >= 10, ticks
+            assert ticks >= 3, ticks  # in a second; on a busy machine few
         else:
             time.sleep(1)
             hvd.barrier()

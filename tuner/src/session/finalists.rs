@@ -1,5 +1,5 @@
-//! Finalists: before a comparison, the best settings are entered several times after different
-//! settings, since a setting may have several stable step times.
+//! Finalists: before a comparison, the best settings are visited again, each time from another
+//! setting, because a setting may have several stable step times.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;

@@ -37,6 +37,7 @@ mod trail;
 mod trial;
 
 use ronde_job::gate::Withheld;
+use ronde_job::percentile::range;
 use ronde_job::units::counted;
 use ronde_tuner::LogContents;
 use serde::Serialize;
@@ -50,7 +51,7 @@ pub use gain::{Contest, Gain};
 pub use knobs::{Effect, Importance, Knob};
 pub use next::Next;
 pub use noise::{Noise, Repeated, Scatter};
-pub use setting::{Setting, Switch, geometric, range};
+pub use setting::{Setting, Switch};
 pub use surface::Surface;
 pub use trial::{Measure, Phase, Trial, Writer};
 

@@ -202,8 +202,17 @@ mod tests {
     fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hosts.sh");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it: a child that another test is just starting would inherit the
+        // open file, and the kernel runs no program that is open for writing.
+        let writer = Command::new("sh")
+            .args([
+                "-c",
+                "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
+            ])
+            .arg(&path)
+            .arg(text)
+            .status();
+        assert!(writer.unwrap().success());
         (folder, path)
     }
 
