@@ -579,7 +579,6 @@ impl Core {
     /// See [`Mesh::turn`], except that the verdict is no error here.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
         self.flush();
-        // An operation that the caller has begun since the last turn may have completed others.
         let tick = self.tick_interval();
         let timeout = match self.readable.is_empty() && !self.has_moved {
             true if timeout == Some(Duration::ZERO) => Duration::ZERO,
@@ -587,6 +586,7 @@ impl Core {
                 let until_tick = tick.saturating_sub(self.ticked.elapsed());
                 timeout.map_or(until_tick, |timeout| timeout.min(until_tick))
             }
+            // An operation that the caller has begun since the last turn may have completed others.
             false => Duration::ZERO,
         };
         let mut events = self.events.take().expect("returned below");
