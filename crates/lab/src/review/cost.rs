@@ -1,5 +1,4 @@
-//! Cost of a search for the job, and its payback step: the step at which the time saved equals the
-//! cost.
+//! Cost of a search for the job, and the step at which the time saved equals it.
 
 use serde::Serialize;
 
