@@ -8,7 +8,7 @@
 //! | part | what it does |
 //! | --- | --- |
 //! | [`Session`] | drives everything, one call per training step: samples, proposals, the comparison, [`Verdict`], re-checks |
-//! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a [`StopRule`] |
+//! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a stop rule |
 //! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
 //! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
 //! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
@@ -79,5 +79,4 @@ pub use text::read_text;
 pub use tuner::model::{Belief, Estimate, Model};
 pub use tuner::proposal::{Next, Proposal, ProposalJob, Surface};
 pub use tuner::sample::{Observation, Sample};
-pub use tuner::stop::StopRule;
 pub use tuner::{Tuner, TunerConfig};

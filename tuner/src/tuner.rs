@@ -1,10 +1,11 @@
 //! Ask and tell: which setting to measure next, which is best so far, and when to stop.
 //!
-//! The start setting is measured first and stays a candidate for ever. The setting that a [`Model`] likes best follows, or, without
-//! one, a few scrambled-Sobol settings; then the lattice point of the largest expected improvement on the incumbent (with a model, as
-//! far as a sample there would show it; without, per what it costs), which is the *measured* setting of the lowest posterior mean:
-//! never the one with the luckiest sample. No setting is proposed that is predicted to be three times slower than the incumbent, or
-//! that may be with a probability above 2 %. The search stops by its [`StopRule`], or at the cap on samples. Asking twice of the
+//! The start setting is measured first and stays a candidate for ever. Without a [`Model`] a few
+//! scrambled-Sobol settings follow; then the lattice point whose sample is expected to show the largest
+//! improvement on the incumbent for its price. The incumbent is the *measured* setting of the lowest
+//! posterior mean: never the one with the luckiest sample. No setting is proposed that is predicted to be
+//! three times slower than the incumbent, or that may be with a probability above 2 %. The search stops
+//! when no sample is expected to show enough improvement, or at the cap on samples. Asking twice of the
 //! same observations gives the same answer; nothing here knows the time.
 //!
 //! ```
@@ -33,7 +34,6 @@ pub(crate) mod model;
 pub(crate) mod proposal;
 pub(crate) mod recall;
 pub(crate) mod sample;
-pub(crate) mod stop;
 
 use std::sync::Arc;
 
@@ -45,11 +45,12 @@ use crate::tuner::model::Model;
 use crate::tuner::proposal::{Proposal, ProposalJob, RISK_MAX};
 use crate::tuner::recall::Recalled;
 use crate::tuner::sample::{Observation, Sample};
-use crate::tuner::stop::StopRule;
 use crate::{Error, Warning};
 
 /// Degrees of freedom of the prior of the variance between visits, whose value is 0.
 const VISITS_PRIOR: f64 = 2.0;
+/// Least expected improvement that is worth a sample, in log step time.
+const IMPROVEMENT_MIN: f64 = 0.005;
 
 /// Configuration of a tuner.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +68,13 @@ pub struct TunerConfig {
     /// than a factor of 3. Default 0.02: in a job that cannot end a step, such a setting may cost
     /// more than the search saves.
     pub risk_max: f64,
-    /// When another sample is not worth its cost.
-    pub stop: StopRule,
+    /// Least expected improvement that is worth a sample, in log step time; below it the search
+    /// stops. Default 0.005. With 0 it stops where no improvement is possible.
+    pub improvement_min: f64,
+    /// Steps of a sample, ≥ 1: an improvement counts as far as one sample of so many steps is
+    /// expected to show it, once a setting is better than the start or a model is of use. `None`
+    /// counts it in full. Default 10.
+    pub sample_steps: Option<u32>,
 }
 
 impl Default for TunerConfig {
@@ -79,7 +85,8 @@ impl Default for TunerConfig {
             fixed_noise: None,
             level_variance: 0.01,
             risk_max: RISK_MAX,
-            stop: StopRule::default(),
+            improvement_min: IMPROVEMENT_MIN,
+            sample_steps: Some(10),
         }
     }
 }
@@ -88,9 +95,10 @@ impl TunerConfig {
     fn check(&self) -> Result<(), Error> {
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
         let noise = self.fixed_noise.unwrap_or(1.0);
-        let [samples, patience] = [self.max_samples, self.stop.patience].map(f64::from);
+        let samples = f64::from(self.max_samples);
         in_range("max_samples", samples, samples >= 1.0, ">= 1")?;
-        in_range("stop.patience", patience, patience >= 1.0, ">= 1")?;
+        let steps = f64::from(self.sample_steps.unwrap_or(1));
+        in_range("sample_steps", steps, steps >= 1.0, ">= 1")?;
         let level = self.level_variance;
         in_range(
             "level_variance",
@@ -131,8 +139,6 @@ pub struct Tuner {
     pub(crate) in_force: Option<Point>,
     /// Whether proposals contain the surface.
     pub(crate) tells_surface: bool,
-    /// Proposals in a row that were not worth their cost.
-    pub(crate) small_improvements: u32,
     /// Whether it has been said that the model is doubted, and that it could not be used.
     pub(crate) model_doubted: bool,
     pub(crate) model_missed: bool,
@@ -165,7 +171,6 @@ impl Tuner {
             excess_max: f64::INFINITY,
             in_force: None,
             tells_surface: false,
-            small_improvements: 0,
             model_doubted: false,
             model_missed: false,
         })
@@ -333,11 +338,6 @@ impl Tuner {
             return false;
         }
         self.asks += 1;
-        self.small_improvements = if proposal.small {
-            self.small_improvements + 1
-        } else {
-            0
-        };
         for warning in &proposal.warnings {
             self.model_doubted |= matches!(warning, Warning::ModelDoubted { .. });
             self.model_missed |= matches!(warning, Warning::ModelUnusable { .. });

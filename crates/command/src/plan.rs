@@ -5,7 +5,7 @@
 //! When the runs of the search are used up, or no setting promises an improvement, its best setting
 //! is compared with the start in pairs ([`Comparison`]).
 
-use ronde_tuner::{Next, Observation, Point, Proposal, Space, StopRule, Tuner, TunerConfig};
+use ronde_tuner::{Next, Observation, Point, Proposal, Space, Tuner, TunerConfig};
 
 use crate::comparison::{Comparison, Decision};
 use crate::limit::Limit;
@@ -281,14 +281,12 @@ impl Plan {
             seed: self.seed,
             max_samples: u32::MAX,
             risk_max: RISK_MAX,
-            stop: StopRule {
-                improvement_min_cold: match rows.len() >= SEARCH_MIN {
-                    true => IMPROVEMENT_MIN,
-                    false => 0.0,
-                },
-                patience: 1,
-                ..StopRule::default()
+            improvement_min: match rows.len() >= SEARCH_MIN {
+                true => IMPROVEMENT_MIN,
+                false => 0.0,
             },
+            // A setting is run again until its figure is known well enough.
+            sample_steps: None,
             ..TunerConfig::default()
         };
         let mut tuner = Tuner::new(self.space.clone(), config, self.start).ok()?;

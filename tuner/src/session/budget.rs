@@ -11,7 +11,7 @@ use crate::Point;
 use crate::center::huber_center;
 use crate::guard::ARMS;
 use crate::session::window::STALL_FACTOR;
-use crate::tuner::stop::CHANGE_COST;
+use crate::tuner::acquisition::CHANGE_COST;
 
 /// Kept for the guard, in steps, whatever the samples cost: the changes of seven rounds, and a window of a setting that is a quarter
 /// slower. A quarter of the budget at most.

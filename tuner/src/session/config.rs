@@ -1,11 +1,10 @@
 //! Configuration of a session, and the actions that it asks of its caller.
 
 use crate::error::in_range;
-use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
+use crate::{Drift, Error, Point, TunerConfig, Verdict};
 
-/// Least expected improvement without a model, in log step time: less than a search whose measurements are all there is asks for,
-/// since the budget bounds what samples cost, and the guard proves gains of a percent.
-const IMPROVEMENT_MIN_COLD: f64 = 0.002;
+/// Least expected improvement that is worth a sample, in log step time: the guard proves gains of a percent.
+const IMPROVEMENT_MIN: f64 = 0.003;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 /// Budget of a search where nothing is said, in steps of the default.
@@ -31,8 +30,6 @@ pub struct SessionConfig {
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,
-    /// When another sample is not worth its cost. Default as a tuner's, but for 0.002 without a model.
-    pub stop: StopRule,
     /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
     pub budget_steps: f64,
@@ -53,10 +50,6 @@ impl Default for SessionConfig {
             adaptive: true,
             max_samples: tuner.max_samples,
             fixed_noise: tuner.fixed_noise,
-            stop: StopRule {
-                improvement_min_cold: IMPROVEMENT_MIN_COLD,
-                ..tuner.stop
-            },
             budget_steps: BUDGET_STEPS,
             recheck: true,
             watch: true,
@@ -90,7 +83,8 @@ impl SessionConfig {
             seed: self.seed,
             max_samples: self.max_samples,
             fixed_noise: self.fixed_noise,
-            stop: self.stop,
+            improvement_min: IMPROVEMENT_MIN,
+            sample_steps: Some(self.steps_per_sample),
             ..TunerConfig::default()
         }
     }

@@ -7,12 +7,9 @@ use crate::session::verdict::{Phase, percent_text};
 use crate::tuner::proposal::Proposal;
 use crate::{Action, Point, Warning};
 
-/// A predicted gain below this, in log step time, does not start a comparison.
-const GAIN_MIN: f64 = 0.003;
-/// This least gain where the search began at a setting of an earlier run: most of these are still good.
+/// Least predicted gain, in log step time, that starts a comparison where the search began at a
+/// setting of an earlier one: most of these are still good.
 const GAIN_MIN_RETUNED: f64 = 0.015;
-/// Least rest of the budget, in steps, with which a setting that was never measured is compared.
-const UNTRIED: f64 = 3.0;
 /// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;
 /// A comparison under way, or the last one.
@@ -44,16 +41,10 @@ impl Contest {
 }
 
 impl Session {
-    /// Ends the search: the setting that is expected to be best is compared with the default, if it promises a gain; if none
-    /// does, `otherwise` is why.
+    /// Ends the search: the incumbent is compared with the default, if it promises a gain; if it does
+    /// not, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
-        // What was never measured may cost more than what is left; what was, is known.
-        let is_affordable = self.known(&proposal.contender).is_some() || self.left() > UNTRIED;
-        let (winner, gain) = if is_affordable {
-            (proposal.contender, proposal.contender_gain)
-        } else {
-            (proposal.incumbent, proposal.gain.0)
-        };
+        let (winner, gain) = (proposal.incumbent, proposal.gain.0);
         if let Some(finalist) = self.next_entry() {
             return self.enter(finalist);
         }
@@ -64,7 +55,7 @@ impl Session {
         let least = if self.retuned.is_some() {
             GAIN_MIN_RETUNED
         } else {
-            GAIN_MIN
+            self.tuner.config().improvement_min
         };
         if gain < least {
             let percent = 100.0 * (1.0 - (-gain).exp());

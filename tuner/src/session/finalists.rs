@@ -1,5 +1,5 @@
-//! Finalists: before a comparison, the best settings are visited again, each time from another
-//! setting, because a setting may have several stable step times.
+//! Finalists: before a comparison, the best settings and the start are visited again, each time from
+//! another setting, because a setting may have several stable step times.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;
@@ -10,17 +10,25 @@ const FINALISTS: usize = 3;
 const ENTRIES: usize = 3;
 /// Steps of an entry: two show a second step time that matters.
 const ENTRY_STEPS: usize = 2;
-/// A setting is a finalist if it is slower than the best by less than this, in log step time: a
-/// far network had stable step times 22 % apart.
+/// A setting is entered if it is slower than the best by less than this, in log step time: a far
+/// network had stable step times 22 % apart.
 const GAP: f64 = 0.25;
 
 impl Session {
-    /// The finalist to be entered next; none if all were entered often enough, or if there is only
-    /// one, which the comparison enters anyway.
+    /// The setting to be entered next. None if the start and the finalists were entered often enough;
+    /// a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
+        if self.left() <= 0.0 {
+            return None;
+        }
+        let start = self.tuner.start();
+        let is_near = self.known(&start)? - self.known(&self.incumbent)? < GAP;
+        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < 2 {
+            return Some(start);
+        }
         let default = self.default_log()?;
         let is_other = |point: &Point| {
-            ![self.default, self.tuner.start()].contains(point) && !self.rejected.contains(point)
+            ![self.default, start].contains(point) && !self.rejected.contains(point)
         };
         let samples = self.tuner.samples().iter();
         let mut all: Vec<(Point, f64, usize)> = samples
@@ -36,7 +44,7 @@ impl Session {
         all.truncate(FINALISTS);
         all.retain(|(_, center, _)| center - best < GAP);
         let is_done = all.iter().all(|(_, _, visits)| *visits >= ENTRIES);
-        if all.len() < 2 || is_done || self.left() <= 0.0 {
+        if all.len() < 2 || is_done {
             return None;
         }
         // Never the setting in force: that would not be an entry.
@@ -46,7 +54,7 @@ impl Session {
             .map(|(point, ..)| *point)
     }
 
-    /// Enters a finalist.
+    /// Enters the start or a finalist.
     pub(super) fn enter(&mut self, point: Point) -> Action {
         self.stage = Stage::Entry;
         self.predicted = None;

@@ -7,9 +7,9 @@ use crate::center::center_variance;
 use crate::space::{Coordinates, Point};
 use crate::surrogate::{Hypothesis, Outlook, SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
+use crate::tuner::acquisition::{CHANGE_COST, sample_cost};
 use crate::tuner::design::{DESIGN_POINTS, design};
 use crate::tuner::model::{Belief, Estimate, Model};
-use crate::tuner::stop::{CHANGE_COST, sample_cost};
 
 /// Maximum of an observation above the best, in log step time: beyond a cliff only the place
 /// matters, and its height would suggest a variance that the rest of the surface does not have.
@@ -21,8 +21,6 @@ pub(crate) const RISK_MAX: f64 = 0.02;
 /// many steps at its slow-down.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
 const PRICE_STEPS: f64 = 4.0;
-/// Steps of the next sample, for what it will show.
-const SAMPLE_STEPS: usize = 10;
 /// Predicted slow-down of the sample that tests the model before it ends a search, in log step time,
 /// at least and less than.
 const PROBE_SLOWDOWN: [f64; 2] = [0.05, 0.3];
@@ -53,12 +51,11 @@ pub struct Proposal {
     pub gain: (f64, f64),
     /// The setting of the lowest posterior mean, measured or not: the one to be compared with the setting to be beaten.
     pub contender: Point,
-    /// How much lower the surface is there than at the setting to be beaten, in log step time: posterior mean.
-    pub contender_gain: f64,
     /// Predicted log step time of the next setting (of the incumbent, when stopping) and its standard deviation.
     pub prediction: (f64, f64),
-    /// The largest expected improvement on the lattice, in log step time: with a model, of the kind that one sample shows. Infinite
-    /// while the first settings are laid out.
+    /// The largest expected improvement on the lattice, in log step time, as far as it counts
+    /// ([`TunerConfig::sample_steps`](crate::TunerConfig::sample_steps)). Infinite while the first
+    /// settings are laid out.
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
@@ -66,8 +63,6 @@ pub struct Proposal {
     pub surface: Option<Surface>,
     /// Internal errors that the search survived.
     pub warnings: Vec<Warning>,
-    /// Whether the proposal is not worth its cost.
-    pub(crate) small: bool,
     /// Which ask this answers; an answer to an older one is ignored.
     pub(crate) ask: u32,
 }
@@ -146,13 +141,11 @@ impl Tuner {
             incumbent: self.start(),
             gain: (0.0, 0.0),
             contender: self.start(),
-            contender_gain: 0.0,
             prediction: (f64::NAN, f64::NAN),
             improvement: f64::INFINITY,
             model_weight: None,
             surface: None,
             warnings: Vec::new(),
-            small: false,
             ask: self.asks,
         };
         let Some(known) = self.known() else {
@@ -298,9 +291,10 @@ impl Tuner {
         proposal.gain = surrogate.difference(start, incumbent);
 
         let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
-        // With a model the improvement counts that one sample shows; without one, a search depends on
-        // what it does not know yet.
-        let sample_variance = with_model.then(|| self.sample_variance());
+        // Without a model, and with nothing better than the start yet, too little is known of the
+        // surface for that: the settings near the start would show nothing, and end the search.
+        let sample_variance = self.sample_variance();
+        let sample_variance = sample_variance.filter(|_| with_model || incumbent != start);
         let outlooks: Vec<Outlook> = (all.clone())
             .map(|i| surrogate.outlook(i, incumbent, sample_variance))
             .collect();
@@ -323,7 +317,6 @@ impl Tuner {
             mean,
         );
         proposal.contender = settings[contender];
-        proposal.contender_gain = mean(start) - mean(contender);
 
         let score = |i: usize| {
             let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
@@ -347,9 +340,8 @@ impl Tuner {
         }
         let improvements = tolerable.iter().map(|&i| outlooks[i].improvement);
         proposal.improvement = improvements.fold(0.0, f64::max);
-        let stop = &self.config().stop;
-        proposal.small = stop.rejects(proposal.improvement, with_model);
-        if proposal.small && stop.ends(self.small_improvements + 1, with_model) {
+        // A sample that cannot improve anything is worth nothing, even without a limit.
+        if proposal.improvement <= 0.0 || proposal.improvement < self.config().improvement_min {
             proposal.next = Next::Stop;
             self.predict(surrogate.at(incumbent), known, proposal);
         }
@@ -383,7 +375,6 @@ impl Tuner {
         let best = candidates.min_by(|a, b| score(a).total_cmp(&score(b)));
         if let Some((index, _)) = best {
             proposal.next = Next::Sample(known.settings[index]);
-            proposal.small = false;
             self.predict(cold.at(index), known, proposal);
         }
     }
@@ -392,15 +383,14 @@ impl Tuner {
         proposal.prediction = (known.reference + mean, sd);
     }
 
-    /// Variance of the next sample's centre.
-    fn sample_variance(&self) -> f64 {
-        match self.config().fixed_noise {
-            Some(noise) => noise * noise,
-            None => {
-                let noise = self.noise();
-                self.visit_variance(noise) + center_variance(noise, SAMPLE_STEPS)
-            }
+    /// Variance of the next sample's centre; none if an improvement counts in full.
+    fn sample_variance(&self) -> Option<f64> {
+        let steps = self.config().sample_steps?;
+        if let Some(noise) = self.config().fixed_noise {
+            return Some(noise * noise);
         }
+        let noise = self.noise();
+        Some(self.visit_variance(noise) + center_variance(noise, steps as usize))
     }
 
     /// The next setting of the design, while there is no model and the design is not complete.

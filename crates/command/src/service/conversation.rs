@@ -108,6 +108,8 @@ impl Service {
         let tuner = TunerConfig {
             seed: config.seed,
             max_samples: config.max_samples,
+            // A score may be one measurement, or the mean of any number.
+            sample_steps: None,
             ..TunerConfig::default()
         };
         let mut tuner = Tuner::new(space.clone(), tuner, start)?;
