@@ -268,7 +268,7 @@ pub(crate) fn job_with(
     env: &[(&str, &str)],
     body: impl FnOnce(),
 ) -> Vec<Outcome> {
-    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job.finish()))
 }
 
 /// Runs a job as [`job_with`] does, of ranks that are [started separately](start_separately);
@@ -279,16 +279,16 @@ pub(crate) fn job_separately(
     env: &[(&str, &str)],
     body: impl FnOnce(),
 ) -> Vec<Outcome> {
-    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job.finish()))
 }
 
-/// Waits for all ranks of a job, which must succeed.
-fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
-    let outcomes = job.finish();
+/// Returns the outcomes of all ranks of a job, which must have succeeded.
+pub(crate) fn all_succeed(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(
             outcome.status.success(),
-            "rank {rank} of {ranks}: {}\n{}",
+            "rank {rank} of {}: {}\n{}",
+            outcomes.len(),
             outcome.status,
             outcome.output
         );
