@@ -1,5 +1,6 @@
-//! Finalists: before a comparison, the best settings and the start are visited again, each time from
-//! another setting, because a setting may have several stable step times.
+//! Entries before a comparison: the start once more, because step times may have changed since its
+//! sample; then the best settings, each time from another setting, because a setting may have
+//! several stable step times.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;
