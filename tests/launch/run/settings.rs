@@ -62,15 +62,15 @@ fn wrong_usage_is_refused_by_name() {
         (&["-np", "2", "--no-such-flag", "true"], "--no-such-flag"),
         (
             &["-np", "2", "-H", "localhost:1,-oProxyCommand=x:1", "true"],
-            "--hosts: the host name \"-oProxyCommand=x\" begins with '-'",
+            "--hosts: \"-oProxyCommand=x:1\": the host name begins with '-'",
         ),
         (
             &["-np", "2", "--hosts=--rsh:2", "true"],
-            "--hosts: the host name \"--rsh\" begins with '-'",
+            "--hosts: \"--rsh:2\": the host name begins with '-'",
         ),
         (
             &["-np", "2", "--hosts=me@-oProxyCommand=x:2", "true"],
-            "--hosts: the host name \"me@-oProxyCommand=x\" begins with '-'",
+            "--hosts: \"me@-oProxyCommand=x:2\": the host name begins with '-'",
         ),
         (
             &[
@@ -80,11 +80,11 @@ fn wrong_usage_is_refused_by_name() {
                 "tests/launch/run/hosts-with-option",
                 "true",
             ],
-            "tests/launch/run/hosts-with-option:3: the host name \"-oProxyCommand=x\" begins with '-'",
+            "tests/launch/run/hosts-with-option:3: \"-oProxyCommand=x slots=1\": the host name begins with '-'",
         ),
         (
             &["-np", "2", "-H", "localhost:1,far;reboot:1", "true"],
-            "--hosts: the host name \"far;reboot\" contains ';'",
+            "--hosts: \"far;reboot:1\": a host name cannot contain ';'",
         ),
     ];
     for (arguments, expected) in table {
