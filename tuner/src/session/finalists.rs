@@ -1,6 +1,5 @@
-//! Entries before the end of a search: the start once more, since step times may have changed since
-//! its sample; then the best settings, several times after different settings, since a setting may
-//! have several stable step times.
+//! Entries before the end of a search: the start and the best settings are entered several times.
+//! Step times may have changed since the start's sample, and a setting may have several stable ones.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;
@@ -24,7 +23,7 @@ impl Session {
         }
         let start = self.tuner.start();
         let is_near = self.known(&start)? - self.known(&self.incumbent)? < GAP;
-        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < 2 {
+        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < ENTRIES {
             return Some(start);
         }
         let default = self.default_log()?;
