@@ -184,7 +184,8 @@ def count_resets(options):
 
 
 def train_digits(options):
-    """Compares the accuracy of the example with and without faults; returns the problems' number."""
+    """Compares the accuracy of the example with and without faults; returns the number of
+    problems."""
     if not options.digits:
         return 0
     record, outcomes = Record(options, "digits"), []

@@ -1,5 +1,5 @@
-"""The example examples/torch/elastic.py on handwritten digits: its accuracy without faults, and with
-a script of faults on one host and on three."""
+"""The example examples/torch/elastic.py on handwritten digits: its accuracy without faults,
+and with a script of faults on one host and on three."""
 
 import os
 import pathlib

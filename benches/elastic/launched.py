@@ -97,7 +97,8 @@ class Launched:
             except OSError:
                 continue  # it has ended meanwhile
             if wanted in environment and is_alive(int(entry)):
-                found[int(entry)] = dict(line.split(b"=", 1) for line in environment if b"=" in line)
+                pairs = (line.split(b"=", 1) for line in environment if b"=" in line)
+                found[int(entry)] = dict(pairs)
         return found
 
     def ranks(self):

@@ -147,8 +147,8 @@ def overhead_section(record):
 
 def digits_section(record):
     return [
-        "`examples/torch/elastic.py` on handwritten digits. The learning rate follows the number of "
-        "ranks, so that",
+        "`examples/torch/elastic.py` on handwritten digits. The learning rate follows the number "
+        "of ranks, so that",
         "the weights differ from job to job; the accuracy is that of 297 test images.",
         "",
         "| job | faults | resets: ranks after each | accuracy |",
@@ -163,8 +163,8 @@ def digits_section(record):
 
 def resets_section(record):
     lines = [
-        "One job of two ranks that stay, under the launcher. Figures are those after a tenth of the "
-        "resets, which",
+        "One job of two ranks that stay, under the launcher. Figures are those after a tenth of "
+        "the resets, which",
         "fill caches, and at the end: medians of ten readings.",
         "",
         "| resets by | number | process | memory, bytes per reset | descriptors | threads "

@@ -71,7 +71,7 @@ def slots_change(parent, resets):
 
 
 class Watch:
-    """Readings of the launcher and of the first two ranks, with the number of resets before each."""
+    """Readings of the launcher and of the first two ranks, with the number of resets so far."""
 
     def __init__(self, job):
         self.job = job

@@ -100,8 +100,8 @@ def ways_of(link, model, ranks, options):
                          for way, step in gloo(ranks, elements, steps, ["ddp_buckets", "flat"]).items()},
     }
     if ranks == 2:
-        # Four ranks of Open MPI 4.1.4 on two cores did not end 4 steps in 10 minutes, for a reason
-        # that was not examined.
+        # Four ranks of Open MPI 4.1.4 on two cores report "connect() failed: Operation now in
+        # progress" or "peer hung up", with mpi_yield_when_idle too, and do not end.
         ways["Open MPI, 1 MiB chunks"] = lambda: mpi(ranks, elements, steps, "chunked_1_mib")
     if ranks > 2:
         ways["Ronde, hierarchical"] = lambda: rank(ranks, "gradients", elements, *count, HOROVOD_HIERARCHICAL_ALLREDUCE="1")
@@ -191,8 +191,8 @@ def markdown(result):
         "are of one round; above 1 Ronde is faster, except in rows with ≤. Hosts are network namespaces of this machine, joined "
         "by veth and a bridge: all ranks share its cores, which also execute the kernel's network code. So without a limit and at "
         "10 Gbit/s the processor limits every way. `2×2` is two hosts of two ranks. *Cores*: CPU time of all ranks, divided by "
-        "the time of the steps. Open MPI is measured with two ranks only: four of them on two cores did not end 4 steps "
-        "within 10 minutes; the reason was not examined.", "",
+        "the time of the steps. Open MPI is measured with two ranks only: four of version 4.1.4 report that "
+        "they cannot connect (*Operation now in progress*) or that a peer hung up, and do not end.", "",
         f"Made by `{result['command']}`." + ("" if result.get("nice", 0) >= 0 else
                                              f" The machine had other work; all ways ran in a scheduling group of nice value "
                                              f"{result['nice']}."), "", *goals(result), ""]

@@ -2,8 +2,8 @@
 
     callback_job.py --framework lightning --width 512 --out FILE     # with torchrun's variables
 
-Rank 0 writes for each step whether there is a verdict, its time in ms, that of the callback's two calls in µs, and of these the
-time in which the setting was changed.
+Rank 0 writes for each step whether there is a verdict, its time in ms, that of the callback's two
+calls in µs, and of these the time in which the setting was changed.
 """
 
 import argparse
@@ -112,16 +112,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--framework", choices=["lightning", "huggingface"], required=True)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--width", type=int, default=512, help="of the model's eight layers (%(default)s)")
+    help_width = "of the model's eight layers (%(default)s)"
+    parser.add_argument("--width", type=int, default=512, help=help_width)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    steps = {"lightning": lightning, "huggingface": huggingface}[options.framework](options.steps, options.width)
+    run = {"lightning": lightning, "huggingface": huggingface}[options.framework]
+    steps = run(options.steps, options.width)
     if torch.distributed.get_rank() == 0:
-        names = {"lightning": ("lightning", "pytorch_lightning"), "huggingface": ("transformers",)}[options.framework]
+        names = {
+            "lightning": ("lightning", "pytorch_lightning"),
+            "huggingface": ("transformers",),
+        }[options.framework]
         package = next(sys.modules[name] for name in names if name in sys.modules)
         versions = {"version": package.__version__, "torch": torch.__version__}
-        options.out.write_text(json.dumps({"framework": options.framework, **versions, "steps": steps}))
+        result = {"framework": options.framework, **versions, "steps": steps}
+        options.out.write_text(json.dumps(result))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

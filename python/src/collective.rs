@@ -86,6 +86,8 @@ pub(crate) struct Call {
     pub(crate) is_group: bool,
     /// Whether ranks outside of the process set call it too, and keep their tensors.
     pub(crate) members_only: bool,
+    /// Whether the caller holds the tensors, so that no result can be written to their memory.
+    pub(crate) is_held: bool,
     /// A name for each tensor, or the name of the group; none: the set's next numbers.
     pub(crate) names: Vec<String>,
     /// Names of the tensors, from the first submission on.

@@ -41,8 +41,8 @@ impl TunerService {
         saved.map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
-    /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep the
-    /// setting; returns that answer, or None.
+    /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep
+    /// the setting; returns that answer, or None.
     #[pyo3(signature = (steps_ms, /))]
     fn steps(&self, py: Python<'_>, steps_ms: Vec<f64>) -> Option<String> {
         py.detach(|| self.service().steps(&steps_ms))

@@ -173,7 +173,10 @@ def test_ranks_with_different_states_are_told_the_difference(several):
     hvd = several
     is_other = hvd.rank() == 1
     states = {
-        "'extra' is missing on rank 0 and a value on rank 1": {"step": 0, **({"extra": 1} if is_other else {})},
+        "'extra' is missing on rank 0 and a value on rank 1": {
+            "step": 0,
+            **({"extra": 1} if is_other else {}),
+        },
         r"'model.bias' is a tensor \(1,\) of torch.float32 on rank 0 and a tensor \(2,\)": {
             "model": nn.Linear(2, 1 + is_other)
         },
@@ -349,7 +352,8 @@ def test_a_program_may_wait_for_a_change_of_hosts(monkeypatch):
     from ronde.common import elastic
 
     changes = [(False, False), (True, False)]
-    monkeypatch.setattr(elastic._ronde, "elastic_changes", lambda: changes.pop(0) if changes else (False, False))
+    change = lambda: changes.pop(0) if changes else (False, False)
+    monkeypatch.setattr(elastic._ronde, "elastic_changes", change)
     state = Recorded(step=0)
 
     def train(state):

@@ -1,4 +1,5 @@
-//! The live page of a build without the feature `dash`: there is none.
+//! Live page for builds without the feature `dash`: opening it fails with an error that names the
+//! feature.
 
 use super::{ADDRESS, Job};
 use crate::autotune::Purpose;

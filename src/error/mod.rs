@@ -80,8 +80,8 @@ pub enum Error {
     },
     /// The context is used in a child process made by `fork`.
     #[error(
-        "this process was forked after the context was created; create one of its own, or \
-         submit from the parent"
+        "this process was forked after the context was created; create a new context \
+         in it, or submit from the parent process"
     )]
     Forked,
     /// The cycle thread panicked: a bug in Ronde.

@@ -134,7 +134,7 @@ impl<'a> Messages<'a> {
     fn pending<B>(self, memory: B) -> Pending<B> {
         Pending::new(
             self.requests,
-            "a message of an allreduce",
+            "MPI_Testall of an allreduce",
             memory,
             self.comm,
         )

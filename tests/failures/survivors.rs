@@ -3,16 +3,70 @@
 
 #![allow(unsafe_code)] // forks
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::support::{Draw, job, start};
+use crate::support::holdings::Holdings;
+use crate::support::{Draw, Job, Outcome, job, start};
 use ronde::{Context, Error, NegotiationError, PeerError, ReduceOp};
 
 /// Time within which every survivor must have an error: the contract is two seconds, the rest is
-/// for a busy machine.
-const DEADLINE: Duration = Duration::from_secs(8);
+/// for a busy machine, on which the failing operation itself takes seconds.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Time in which all ranks of a job are started, on a busy machine too.
+const START: Duration = Duration::from_secs(15);
+
+/// [`START`], as `HOROVOD_START_TIMEOUT`.
+const START_TIMEOUT: (&str, &str) = ("HOROVOD_START_TIMEOUT", "15");
+
+/// Job of which one rank has been killed.
+struct Round {
+    round: usize,
+    victim: usize,
+    pid: u32,
+    outcomes: JoinHandle<Vec<Outcome>>,
+}
+
+impl Round {
+    /// Kills rank `victim`. Waits for the ends of the others only for a moment: those whose
+    /// rendezvous lacks the victim end after the start timeout, and other rounds begin meanwhile.
+    fn kill(round: usize, mut job: Job, victim: usize) -> Self {
+        let pid = job.ranks[victim].id();
+        job.ranks[victim].kill().expect("killed");
+        let outcomes = std::thread::spawn(move || job.finish());
+        let began = Instant::now();
+        while !outcomes.is_finished() && began.elapsed() < Duration::from_millis(500) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self {
+            round,
+            victim,
+            pid,
+            outcomes,
+        }
+    }
+
+    /// Checks the outcome of each rank but the victim; `check` is also called with the victim and
+    /// its process.
+    fn check(self, check: impl Fn(&Outcome, usize, u32) -> bool) {
+        let Self {
+            round, victim, pid, ..
+        } = self;
+        let outcomes = self.outcomes.join().expect("waiting does not panic");
+        let survivors = outcomes.iter().enumerate();
+        for (rank, outcome) in survivors.filter(|(rank, _)| *rank != victim) {
+            assert!(
+                check(outcome, victim, pid) && outcome.took < START + DEADLINE,
+                "round {round}, rank {rank}, victim {victim}, process {pid}, after {:?}: {}",
+                outcome.took,
+                outcome.output
+            );
+        }
+    }
+}
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
@@ -48,13 +102,11 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
     } else {
         50
     };
+    let mut killed = Vec::new();
     for round in 0..rounds {
         // Small tensors: mostly in negotiation at that moment; large ones: mostly in the data path.
         let elements = [10usize, 3_000, 2_000_000][round % 3].to_string();
-        let env = [
-            ("TEST_RONDE_ELEMENTS", &elements[..]),
-            ("HOROVOD_START_TIMEOUT", "4"),
-        ];
+        let env = [("TEST_RONDE_ELEMENTS", &elements[..]), START_TIMEOUT];
         let job = start(TEST, RANKS, &env, || {
             let elements = std::env::var("TEST_RONDE_ELEMENTS")
                 .expect("set above")
@@ -74,42 +126,21 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
             assert!(took < DEADLINE, "took {took:?}");
             assert!(error.is_peer_gone() && later.error.is_peer_gone());
         });
-        let Some(mut job) = job else { return };
+        let Some(job) = job else { return };
         let victim = draw.below(RANKS as u64) as usize;
         std::thread::sleep(Duration::from_millis(draw.below(250)));
-        let pid = job.ranks[victim].id();
-        job.ranks[victim].kill().expect("killed");
-        let killed = Instant::now();
-        let outcomes = job.finish();
-        let took = killed.elapsed();
-        for (rank, outcome) in outcomes
-            .iter()
-            .enumerate()
-            .filter(|(rank, _)| *rank != victim)
-        {
+        killed.push(Round::kill(round, job, victim));
+    }
+    for round in killed {
+        round.check(|outcome, victim, pid| {
             let text = &outcome.output;
             // A rank that is killed during the rendezvous is reported as missing there instead.
             let met = text.contains("error after");
             let named = text.contains(&format!("rank {victim}"))
                 || text.contains(&format!("process {pid}"));
             let missed = text.contains("never met") && text.contains(&victim.to_string());
-            assert!(
-                named || missed,
-                "round {round}, rank {rank}, victim {victim}: {text}"
-            );
-            assert!(
-                !met || outcome.status.success(),
-                "round {round}, rank {rank}: {text}"
-            );
-        }
-        // Survivors wait for a rank that was killed before the rendezvous until the start timeout.
-        let met = outcomes
-            .iter()
-            .any(|outcome| outcome.output.contains("error after"));
-        assert!(
-            !met || took < 2 * DEADLINE,
-            "round {round}: survivors took {took:?}"
-        );
+            (named || missed) && (!met || outcome.status.success())
+        });
     }
 }
 
@@ -239,38 +270,24 @@ fn a_rank_killed_during_the_start_is_named_by_all_others() {
     } else {
         60
     };
+    let mut killed = Vec::new();
     for round in 0..rounds {
-        let Some(mut job) = start(
-            TEST,
-            RANKS,
-            &[("HOROVOD_START_TIMEOUT", "1")],
-            say_how_it_starts,
-        ) else {
+        let Some(job) = start(TEST, RANKS, &[START_TIMEOUT], say_how_it_starts) else {
             return;
         };
         let victim = draw.below(RANKS as u64) as usize;
         std::thread::sleep(moment(&mut draw));
-        let pid = job.ranks[victim].id();
-        job.ranks[victim].kill().expect("killed");
-        let killed = Instant::now();
-        let outcomes = job.finish();
-        for (rank, outcome) in outcomes
-            .iter()
-            .enumerate()
-            .filter(|(rank, _)| *rank != victim)
-        {
-            let text = &outcome.output;
+        killed.push(Round::kill(round, job, victim));
+    }
+    for round in killed {
+        round.check(|outcome, victim, pid| {
             let names = [
                 format!("rank {victim} died (process {pid})"),
                 format!("rank {victim} (process {pid}) ended before all ranks were connected"),
                 format!("ranks [{victim}] did not arrive"),
             ];
-            assert!(
-                names.iter().any(|name| text.contains(name)),
-                "round {round}, rank {rank}, victim {victim}: {text}"
-            );
-        }
-        assert!(killed.elapsed() < 2 * DEADLINE, "round {round}");
+            names.iter().any(|name| outcome.output.contains(name))
+        });
     }
 }
 
@@ -278,10 +295,11 @@ fn a_rank_killed_during_the_start_is_named_by_all_others() {
 fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
     const TEST: &str = "survivors::a_rank_stopped_during_the_start_is_named_by_the_start_timeout";
     const RANKS: usize = 3;
+    // In which the other ranks come, on a busy machine too.
     let limits = [
-        ("HOROVOD_START_TIMEOUT", "2"),
+        ("HOROVOD_START_TIMEOUT", "8"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
-        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "8"),
     ];
     let mut draw = Draw(0x570b);
     let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
@@ -311,7 +329,7 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
         {
             let text = &outcome.output;
             let names = [
-                format!("ranks [{victim}] did not arrive within 2 s"),
+                format!("ranks [{victim}] did not arrive within 8 s"),
                 format!("ranks [{victim}] (processes [{pid}]) arrived but did not answer"),
                 format!("rank {victim} has not answered"),
             ];
@@ -321,7 +339,7 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
             );
             // At most two limits one after the other.
             assert!(
-                outcome.took < Duration::from_secs(9),
+                outcome.took < 2 * Duration::from_secs(8) + DEADLINE,
                 "round {round}: {text}"
             );
         }
@@ -373,7 +391,7 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
     let text = &outcomes[0].output;
     assert!(text.contains("rank 1") && text.contains("topped"), "{text}");
-    assert!(outcomes[0].took < Duration::from_secs(20));
+    assert!(outcomes[0].took < Duration::from_secs(3) + DEADLINE);
 }
 
 #[test]
@@ -388,7 +406,7 @@ fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
             for round in 0..2 {
                 // The second time the tensor is cached.
                 if context.rank() == 2 {
-                    std::thread::sleep(Duration::from_millis(2_600));
+                    std::thread::sleep(Duration::from_millis(4_000));
                 }
                 let name = "late_one";
                 context
@@ -451,7 +469,7 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
                 "{error}"
             );
         }
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(6) + DEADLINE);
     }) else {
         return;
     };
@@ -470,13 +488,7 @@ fn hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind() {
         "survivors::hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind",
         2,
         || {
-            let holdings = || {
-                let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
-                let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-                let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
-                (count("/proc/self/fd"), shared, count("/proc/self/task"))
-            };
-            let mut first = None;
+            let mut before = None;
             for round in 0..200 {
                 let context = context();
                 let sum = context
@@ -490,12 +502,8 @@ fn hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind() {
                 } else {
                     drop(context);
                 }
-                let now = holdings();
-                assert_eq!(
-                    *first.get_or_insert(now),
-                    now,
-                    "after round {round}: descriptors, mappings, threads"
-                );
+                let after = format!("after round {round}");
+                before = Some(Holdings::no_more_than(before, &after));
             }
         },
     );

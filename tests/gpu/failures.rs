@@ -9,6 +9,9 @@ use ronde::{Context, CudaVec, Error, GpuError, PeerError, ReduceOp};
 use crate::sample::How;
 use crate::{SHARED_DEVICE, forms, gpu_job, is_real, start, support};
 
+/// Time within which a survivor has its error, on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
 fn vector(device: u32, elements: usize) -> Result<CudaVec<f32>, GpuError> {
     CudaVec::from_slice(device, &vec![1.0; elements])
 }
@@ -210,11 +213,7 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
                     .map_err(|failed| failed.error)
             });
             if let Err(error) = outcome {
-                assert!(
-                    began.elapsed() < Duration::from_secs(10),
-                    "{:?}",
-                    began.elapsed()
-                );
+                assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
                 assert!(
                     matches!(
                         error,
@@ -269,11 +268,7 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
             }
             let began = Instant::now();
             if let Err(error) = step_ahead(&context, device, &tensors) {
-                assert!(
-                    began.elapsed() < Duration::from_secs(10),
-                    "{:?}",
-                    began.elapsed()
-                );
+                assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
                 let is_told = matches!(
                     error,
                     Error::Peer(PeerError::Lost { rank: 1, .. }) | Error::Device(_)

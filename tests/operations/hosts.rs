@@ -282,6 +282,45 @@ fn process_sets_are_hierarchical_where_they_can() {
     );
 }
 
+/// Resident memory of this process, bytes.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.expect("a number of kB")
+        .parse::<usize>()
+        .expect("a number")
+        << 10
+}
+
+#[test]
+fn a_chain_of_hosts_uses_its_buffers_again() {
+    const MIB: usize = 1 << 20;
+    on_hosts(
+        "hosts::a_chain_of_hosts_uses_its_buffers_again",
+        "aabb",
+        &[],
+        |context| {
+            let mut tensor = vec![1.0_f32; 16 * MIB / size_of::<f32>()];
+            let mut reduce = |times: usize| {
+                for _ in 0..times {
+                    let done = context.scope(|scope| {
+                        scope
+                            .allreduce("average", &mut tensor, ReduceOp::Average)?
+                            .wait()
+                    });
+                    done.expect("out");
+                }
+            };
+            reduce(3);
+            let before = resident_bytes();
+            reduce(12);
+            let more = resident_bytes().saturating_sub(before);
+            assert!(more < 48 * MIB, "{} MiB more", more / MIB);
+        },
+    );
+}
+
 #[test]
 fn the_timeline_names_the_stages_as_horovod_does() {
     if !has_hosts() {

@@ -10,7 +10,7 @@ use ronde::{ArgumentError, Context, Error, NegotiationError, PeerError, ReduceOp
 
 /// Time within which a survivor must have an error: the contract is two seconds, the rest is for a
 /// busy machine.
-const DEADLINE: Duration = Duration::from_secs(8);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Rounds in which every rank joins once.
 const EPOCHS: usize = 4;
@@ -305,6 +305,12 @@ fn uneven_data_without_fusion_and_with_a_cache_that_is_too_small() {
     });
 }
 
+/// Waits until all other ranks have joined: no other rank submits this tensor.
+fn until_the_others_have_joined(context: &Context) {
+    let alone = context.allreduce("of one rank", vec![1i32], ReduceOp::Sum);
+    assert_eq!(alone.expect("in").wait().expect("out"), [1]);
+}
+
 /// A tensor that a rank submits before it joins includes that rank, even if it is cached there and
 /// another rank requests it in another form, in any order and in any cycle.
 #[test]
@@ -335,7 +341,7 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
             // submits more rows.
             match rank {
                 0 => {
-                    pause();
+                    until_the_others_have_joined(&context);
                     assert_eq!(
                         gather(7).wait().expect("out").tensor,
                         want([7, 5, 0]),
@@ -363,7 +369,7 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
             // As above, but rank 0 joins in the same cycle in which it sends the request: it is the
             // last to join.
             if rank == 0 {
-                pause();
+                until_the_others_have_joined(&context);
             }
             let handle = (rank < 2).then(|| gather(if rank == 0 { 7 } else { 5 }));
             assert_eq!(context.join().expect("all join"), 0);
@@ -465,7 +471,7 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
                     failed.error
                 );
                 if rank == 0 {
-                    std::thread::sleep(Duration::from_millis(200));
+                    until_the_others_have_joined(&context);
                 }
                 assert_eq!(context.join().expect("all join"), 0);
             }
@@ -581,7 +587,7 @@ fn a_join_may_wait_and_a_tensor_does_not_miss_who_has_joined() {
                 std::thread::sleep(Duration::from_millis(100));
             }
             if context.rank() == 2 {
-                std::thread::sleep(Duration::from_millis(1_600));
+                std::thread::sleep(Duration::from_secs(4)); // a few warnings, on a busy machine too
             }
             assert_eq!((sum("late"), sum("uncached")), (2, 2));
         }
@@ -592,7 +598,7 @@ fn a_join_may_wait_and_a_tensor_does_not_miss_who_has_joined() {
         assert!(text.contains("2: [late]"), "{text}");
         assert!(!text.contains("1: [") && !text.contains("[join"), "{text}");
         let warnings = text.matches("have been waiting").count();
-        assert!((1..=2).contains(&warnings), "{warnings}: {text}");
+        assert!((1..=10).contains(&warnings), "{warnings}: {text}");
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ronde::{Error, PeerError, ProcessSet, ReduceOp};
 
-use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
+use super::{DEADLINE, dynamic, rank_sum, sum, try_sum, with_sets};
+use crate::support::holdings::Holdings;
 use crate::support::{job, start_separately};
 
 /// Kills this process as the kernel kills one that uses too much memory.
@@ -230,12 +231,8 @@ fn contexts_end_with_sets_open_and_others_begin() {
                     );
                 }
                 drop(mine);
-                let now = holdings();
-                assert_eq!(
-                    *before.get_or_insert(now),
-                    now,
-                    "round {round}: descriptors, mappings, threads"
-                );
+                let round = format!("round {round}");
+                before = Some(Holdings::no_more_than(before, &round));
             }
         },
     );
@@ -299,9 +296,9 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
     for round in 0..rounds {
         let delay = (200 + 1_337 * round).to_string(); // microseconds
         let env = [
-            ("HOROVOD_START_TIMEOUT", "2"),
+            ("HOROVOD_START_TIMEOUT", "6"), // in which all ranks come, on a busy machine too
             ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
-            ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+            ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "6"),
             ("TEST_RONDE_DELAY", &delay),
         ];
         let job = start_separately(TEST, 3, &env, || {
@@ -343,7 +340,7 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
             );
             // The start timeout, the time for an answer, the stall limit.
             assert!(
-                outcomes[rank].took < Duration::from_secs(13),
+                outcomes[rank].took < Duration::from_secs(20) + DEADLINE,
                 "round {round}, rank {rank}: {text}"
             );
         }

@@ -14,7 +14,7 @@ use support::Draw;
 
 /// Time within which a survivor must have an error: the contract is two seconds, the rest is for a
 /// busy machine.
-const DEADLINE: Duration = Duration::from_secs(8);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 fn dynamic() -> Context {
     Context::builder()
@@ -54,11 +54,4 @@ fn shuffle<T>(draw: &mut Draw, items: &mut [T]) {
     for index in (1..items.len()).rev() {
         items.swap(index, draw.below(index as u64 + 1) as usize);
     }
-}
-
-fn holdings() -> (usize, usize, usize) {
-    let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-    let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
-    (count("/proc/self/fd"), shared, count("/proc/self/task"))
 }

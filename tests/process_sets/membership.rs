@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ronde::{Context, Error, ProcessSet, ProcessSetError};
 
-use super::{dynamic, holdings, rank_sum, shuffle, sum, try_sum};
+use super::{dynamic, rank_sum, shuffle, sum, try_sum};
+use crate::support::holdings::Holdings;
 use crate::support::{Draw, job, job_with};
 
 #[test]
@@ -100,14 +101,10 @@ fn sets_that_are_removed_leave_nothing_behind() {
             let subsets: [&[usize]; 6] = [&[0, 1], &[1, 2], &[0, 2], &[0], &[1], &[2]];
             let mut before = None;
             for round in 0..6 {
-                let now = holdings();
-                assert_eq!(
-                    *before.get_or_insert(now),
-                    now,
-                    "round {round}: descriptors, mappings, threads"
-                );
+                let now = Holdings::no_more_than(before, &format!("round {round}"));
+                before = Some(now);
                 let sets = subsets.map(|ranks| context.add_process_set(ranks).expect("made"));
-                assert!(holdings().2 > now.2);
+                assert!(Holdings::now().threads > now.threads);
                 for set in &sets {
                     // Removed at once: a rank that has its result has nothing in flight.
                     if set.included() {

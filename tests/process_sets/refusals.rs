@@ -176,7 +176,7 @@ impl Drop for NoMoreFiles {
 #[test]
 fn a_set_whose_members_cannot_connect_is_added_on_no_rank() {
     let test = "refusals::a_set_whose_members_cannot_connect_is_added_on_no_rank";
-    job_separately(test, 3, &[("HOROVOD_START_TIMEOUT", "2")], || {
+    job_separately(test, 3, &[("HOROVOD_START_TIMEOUT", "5")], || {
         let context = dynamic();
         let rank = context.rank();
         // One of the members has no descriptors left and cannot take part. Rank 2 is not a member

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use ronde::{Context, ReduceOp};
 use serde_json::Value;
 
+use crate::support::program::until;
 use crate::support::{Folder, Outcome, free_port, job_separately, start_separately};
 use crate::watched::{invalid_settings_are_refused, lose_a_rank, token_file};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Time in which an event must arrive.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An open page: the updates that it has got so far.
 struct Page {
@@ -65,6 +66,11 @@ impl Page {
         found.flat_map(rows).collect()
     }
 
+    /// Waits until there are `count` of them; returns all.
+    fn wait_for_count(&self, name: &str, count: usize) -> Vec<Value> {
+        until(|| Some(self.all(name)).filter(|all| all.len() >= count))
+    }
+
     /// Waits until one of them is `wanted`.
     fn wait(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
@@ -111,6 +117,7 @@ fn train(context: &Context, steps: usize) {
 
 #[test]
 fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
+    const STEPS: usize = 250; // two reports of the ranks' times, which come once a second
     const TEST: &str = "live_page::a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process";
     let folder = Folder::new();
     let (address, token) = (free_port().to_string(), token_file(&folder, TOKEN, 0o600));
@@ -122,13 +129,13 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
     let outcomes = job_separately(TEST, 2, &env, || {
         let context = Context::from_env().expect("the job starts");
         if context.rank() != 0 {
-            train(&context, 130);
+            train(&context, STEPS);
             drop(context);
             train(&Context::from_env().expect("the next job starts"), 3);
             return;
         }
         let page = Page::open();
-        train(&context, 130);
+        train(&context, STEPS);
         let job = page.wait("job", |_| true);
         assert_eq!((&job["ranks"], &job["hosts"]), (&2.into(), &1.into()));
         // First step, number of steps, three times its time, settings, …
@@ -136,24 +143,28 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
         let number = |value: &Value| value.as_u64().expect("a number");
         let step = page.wait("steps", |row| number(&row[0]) + number(&row[1]) > 100);
         let step_ms = step[2].as_f64().expect("a number");
-        assert!((8.0..1000.0).contains(&step_ms), "{step}");
+        assert!((8.0..8000.0).contains(&step_ms), "{step}");
         assert_eq!(step[6], 0.5, "{step}");
-        let ranks = page.wait("ranks", |_| true);
-        assert_eq!(ranks["rows"][0]["rank"], 1, "rank 1 is late: {ranks}");
-        let of = |index: usize, name: &str| ranks["rows"][index][name].as_f64().expect("known");
-        assert!(of(0, "late_ms") > 4.0 && of(1, "late_ms") < of(0, "late_ms"));
-        assert!(of(1, "wait_ms") > of(0, "wait_ms"), "{ranks}");
-        assert!(of(0, "transfer_ms") >= 0.0);
+        // Rank 1 is late in most steps, but not in those at which rank 0 has just got no time.
+        page.wait("ranks", |ranks| {
+            let of = |index: usize, name: &str| ranks["rows"][index][name].as_f64().expect("known");
+            assert!(of(0, "transfer_ms") >= 0.0);
+            ranks["rows"][0]["rank"] == 1
+                && of(0, "late_ms") > 4.0
+                && of(1, "late_ms") < of(0, "late_ms")
+                && of(1, "wait_ms") > of(0, "wait_ms")
+        });
         let (status, refused) = control(r#"{"command":"set","cycle_ms":1}"#);
         assert_eq!(status, 403, "the controls are off: {refused}");
         drop(context);
-        let end = page.all("end");
-        assert_eq!(end.len(), 1, "known when the context has ended");
+        // Sent by now, and read soon.
+        let end = page.wait_for_count("end", 1);
+        assert_eq!(end.len(), 1);
         assert_eq!(end[0]["failed"], false, "{end:?}");
         // Another context of the process uses the same page.
         train(&Context::from_env().expect("the next job starts"), 3);
         page.wait("jobs", |jobs| *jobs == 2);
-        assert_eq!(page.all("end").len(), 2);
+        assert_eq!(page.wait_for_count("end", 2).len(), 2);
         assert!(!page.thread.is_finished(), "it is still connected");
     });
     if outcomes.is_empty() {
@@ -244,7 +255,12 @@ fn use_controls(page: &Page) {
     assert_eq!(control(start).0, 200);
     page.log("timeline", "timeline started: timeline.json");
     assert_eq!(control(start).0, 409, "the file exists");
-    std::thread::sleep(Duration::from_millis(100)); // some steps
+    let last =
+        |row: &Value| row[0].as_u64().expect("a number") + row[1].as_u64().expect("a number");
+    let before = page.all("steps").iter().map(last).max();
+    page.wait("steps", |row| {
+        before.is_none_or(|before| last(row) > before + 5)
+    });
     assert_eq!(control(r#"{"command":"stop_timeline"}"#).0, 200);
     page.log("timeline", "timeline stopped");
     page.log("control", "start a timeline in timeline.json");
@@ -267,7 +283,7 @@ fn a_lost_rank_ends_the_job_on_the_page() {
             std::process::abort();
         };
         lose_a_rank(context);
-        let end = page.all("end");
+        let end = page.wait_for_count("end", 1);
         assert_eq!(end[0]["failed"], true, "{end:?}");
         page.log("lost_rank", "rank 1");
     });

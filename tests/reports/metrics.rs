@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ronde::{Context, ReduceOp};
 
+use crate::support::program::until;
 use crate::support::{Folder, free_port, job_separately, start_separately};
 use crate::watched::{invalid_settings_are_refused, lose_a_rank, token_file};
 
@@ -30,11 +31,26 @@ fn value(text: &str, series: &str) -> f64 {
     values[0]
 }
 
+/// Returns the answer once it has the bytes of `steps` steps: the last ones are counted soon after
+/// their results.
+fn scrape_after(steps: usize) -> String {
+    let wanted = (steps * 4000) as f64;
+    until(|| {
+        let text = scrape(port(), "Accept: */*\r\n");
+        let bytes = value(&text, "ronde_bytes_total");
+        assert!(bytes <= wanted, "{text}");
+        (bytes == wanted).then_some(text)
+    })
+}
+
+/// Time by which rank 1 is late, longer than a thread waits for a core.
+const LATE: Duration = Duration::from_millis(50);
+
 /// Trains for some steps of one tensor, with a slow rank 1; the caller marks steps if `marks`.
 fn train(context: &Context, steps: usize, marks: bool) {
     for _ in 0..steps {
         if context.rank() == 1 {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(LATE);
         }
         let handle = context.allreduce("gradients", vec![1.0f32; 1000], ReduceOp::Sum);
         handle.expect("in").wait().expect("out");
@@ -69,7 +85,7 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
         let context = Context::from_env().expect("the job starts");
         train(&context, STEPS, true);
         if context.rank() == 0 {
-            let text = scrape(port(), "Accept: */*\r\n");
+            let text = scrape_after(STEPS);
             assert!(
                 text.contains("Content-Type: text/plain; version=0.0.4"),
                 "{text}"
@@ -78,9 +94,9 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
             let steps = value(&text, "ronde_step_seconds_count");
             assert!((STEPS - 3..STEPS).contains(&(steps as usize)), "{text}");
             let mean = value(&text, "ronde_step_seconds_sum") / steps;
-            assert!((0.02..0.2).contains(&mean), "{text}");
+            let late_s = LATE.as_secs_f64();
+            assert!((0.75 * late_s..2.0).contains(&mean), "{text}");
             assert_eq!(value(&text, "ronde_messages_total"), STEPS as f64);
-            assert_eq!(value(&text, "ronde_bytes_total"), (STEPS * 4000) as f64);
             assert_eq!(value(&text, "ronde_cycle_time_seconds"), 0.0025);
             assert_eq!(
                 value(&text, "ronde_fusion_threshold_bytes"),
@@ -88,10 +104,13 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
             );
             // Rank 0 waits for rank 1 in nearly the whole step, and is blocked meanwhile.
             let exposed = value(&text, "ronde_communication_exposed_seconds_total");
-            assert!(exposed > 0.015 * STEPS as f64, "{text}");
+            assert!(exposed > 0.75 * late_s * STEPS as f64, "{text}");
             let slow = value(&text, "ronde_rank_wait_seconds_total{rank=\"1\"}");
             let fast = value(&text, "ronde_rank_wait_seconds_total{rank=\"0\"}");
-            assert!(fast > 0.01 * STEPS as f64 && fast > 2.0 * slow, "{text}");
+            assert!(
+                fast > 0.5 * late_s * STEPS as f64 && fast > 2.0 * slow,
+                "{text}"
+            );
             assert_eq!(value(&text, "ronde_tuner_state{state=\"off\"}"), 1.0);
             assert_eq!(value(&text, "ronde_peers_lost_total"), 0.0);
             let age = std::time::SystemTime::now()
@@ -124,7 +143,7 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
         let context = Context::from_env().expect("the next job starts");
         train(&context, 2, true);
         if context.rank() == 0 {
-            let text = scrape(port(), "");
+            let text = scrape_after(STEPS + 2);
             assert_eq!(value(&text, "ronde_messages_total"), (STEPS + 2) as f64);
         }
         context.barrier().expect("all are there");

@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports)] // each group of tests uses a part of it
 
 pub(crate) mod fixture;
+pub(crate) mod holdings;
 mod hosts;
 pub(crate) mod output;
 mod processes;

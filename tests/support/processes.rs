@@ -12,15 +12,17 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any test takes, even on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Folder for the ranks' files; `None` in a rank, which ends without cleaning up.
 pub(crate) struct Folder(Option<tempfile::TempDir>);
@@ -158,10 +160,23 @@ pub(crate) fn made_up_hosts() -> Option<usize> {
     Some(hosts.parse().expect("TEST_RONDE_HOSTS is a number"))
 }
 
-/// Returns a port of this machine on which nothing listens.
+/// Returns a port of this machine on which nothing listens. It is reserved for the ranks of this
+/// process's jobs.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
+    reserve(0).expect("a free port")
+}
+
+/// Reserves `port`, or any one if it is 0, until this process ends: its socket is bound and does not
+/// listen. Programs that name it can listen there (SO_REUSEADDR); those that want any port do not get
+/// it.
+pub(crate) fn reserve(port: u16) -> std::io::Result<u16> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    let bound = SocketAddr::try_from(net::getsockname(&socket)?)?;
+    std::mem::forget(socket);
+    Ok(bound.port())
 }
 
 /// Asserts that `test` is the calling test's full name, which libtest gives the thread of a test:
@@ -253,7 +268,7 @@ pub(crate) fn job_with(
     env: &[(&str, &str)],
     body: impl FnOnce(),
 ) -> Vec<Outcome> {
-    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job.finish()))
 }
 
 /// Runs a job as [`job_with`] does, of ranks that are [started separately](start_separately);
@@ -264,16 +279,16 @@ pub(crate) fn job_separately(
     env: &[(&str, &str)],
     body: impl FnOnce(),
 ) -> Vec<Outcome> {
-    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job.finish()))
 }
 
-/// Waits for all ranks of a job, which must succeed.
-fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
-    let outcomes = job.finish();
+/// Returns the outcomes of all ranks of a job, which must have succeeded.
+pub(crate) fn all_succeed(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(
             outcome.status.success(),
-            "rank {rank} of {ranks}: {}\n{}",
+            "rank {rank} of {}: {}\n{}",
+            outcomes.len(),
             outcome.status,
             outcome.output
         );

@@ -1,7 +1,11 @@
 //! Commands that run the program under test.
 
+use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::PATIENCE;
 
 /// Returns a command of the program, in an environment without launchers and settings.
 pub(crate) fn ronde() -> Command {
@@ -50,6 +54,21 @@ pub(crate) fn by_default(signals: &str, command: &Command) -> Command {
     by_default
 }
 
+/// Writes a program, by another process: a child that another test is just starting would inherit
+/// the open file, and the kernel runs no program that is open for writing.
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut input = writer.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("it reads");
+    drop(input);
+    assert!(writer.wait().expect("a child").success());
+}
+
 /// Calls `found` repeatedly and returns its first result.
 ///
 /// # Panics
@@ -61,10 +80,7 @@ pub(crate) fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = found() {
             return found;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(120),
-            "it does not happen"
-        );
+        assert!(began.elapsed() < PATIENCE, "it does not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -146,7 +146,11 @@ fn a_call_does_not_wait_for_a_join() {
             let context = Context::from_env().expect("a job");
             std::thread::scope(|scope| {
                 let joined = scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(300 * context.rank() as u64));
+                    if context.rank() == 2 {
+                        // No other rank submits it: it is done when all others have joined.
+                        let alone = context.allreduce("alone", vec![1_i64], ReduceOp::Sum);
+                        assert_eq!(alone.expect("taken").wait().expect("summed"), [1]);
+                    }
                     context.join().expect("all join")
                 });
                 for _ in 0..5 {
@@ -262,6 +266,9 @@ fn after_a_rank_has_died_a_call_names_it() {
                     "{error:?}"
                 );
             }
+        } else {
+            // Rank 2 does not leave before rank 1 is lost.
+            context.barrier().expect_err("rank 1 does not come");
         }
     }) else {
         return;

@@ -274,9 +274,9 @@ fn a_start_that_cannot_be_measured_is_an_error_with_its_output() {
 #[test]
 fn settings_that_fail_or_hang_count_as_the_worst_and_are_named() {
     let script =
-        "case {b} in 1|3|4) exit 7;; 6) sleep 60;; esac; echo step_ms=$((100 - {b} * {b}))";
+        "case {b} in 1|3|4) exit 7;; 6) sleep 600;; esac; echo step_ms=$((100 - {b} * {b}))";
     let began = Instant::now();
-    let (code, shown, progress) = run(&bowl(&["--time-limit", "500ms"]), &["sh", "-c", script]);
+    let (code, shown, progress) = run(&bowl(&["--time-limit", "4s"]), &["sh", "-c", script]);
     assert_eq!(code, 0, "{progress}");
     assert!(shown.contains("Use b 9 instead of the start"), "{shown}");
     let names = |text: &str, what: &str| {
@@ -286,12 +286,15 @@ fn settings_that_fail_or_hang_count_as_the_worst_and_are_named() {
     if progress.contains("b 6: failed") {
         names(
             &flat,
-            "with b 6: it ran longer than the time limit of 0.5 s. It counts as the worst.",
+            "with b 6: it ran longer than the time limit of 4 s. It counts as the worst.",
         );
     }
     names(&flat, "it exited with code 7. It counts as the worst.");
     names(&flat, "b is at the end of its range; try a wider one.");
-    assert!(began.elapsed() < Duration::from_secs(50), "a hang is ended");
+    assert!(
+        began.elapsed() < Duration::from_secs(300),
+        "a hang is ended"
+    );
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn an_interrupted_search_continues_and_another_one_is_refused() {
     let first = tune(folder.path(), &bowl(&state), &command);
     let first = by_default("INT", &first).spawn().unwrap();
     let file = folder.path().join("s.json");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let has_run = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("measured"));
     while !has_run() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! Files of text whose size somebody else decides.
+//! Reader of text files (state files, logs, spaces) with a limit on their size.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,10 +1,8 @@
-//! Settings that `ronde sweep` and `ronde replay` compare: their names, lines to paste, and their
-//! form for the simulation.
+//! Settings that `ronde sweep` and `ronde replay` compare: their names, and lines to paste.
 
 use crate::present::units::setting as short;
-use ronde_job::replay::Setting;
+use ronde_job::point::Point;
 use ronde_lab::paste::{Paste, Switch};
-use ronde_lab::sweep::Point;
 
 /// Format of the names of settings: threshold and cycle time, and the booleans that are shown.
 #[derive(Clone, Copy, Debug)]
@@ -70,27 +68,5 @@ pub(crate) fn paste(point: &Point, in_force: &Point) -> Paste {
         fusion_threshold_bytes: point.fusion_threshold_bytes,
         cycle_time_ms: short(point.cycle_time_ms),
         switches,
-    }
-}
-
-/// Setting for the simulation.
-pub(crate) fn simulated(point: &Point) -> Setting {
-    Setting {
-        fusion_threshold_bytes: point.fusion_threshold_bytes,
-        cycle_us: point.cycle_time_ms * 1e3,
-        hierarchical: point.hierarchical_allreduce,
-        hierarchical_allgather: false,
-        cache: point.cache,
-    }
-}
-
-/// Setting of the simulation on `np` ranks, as a point.
-pub(crate) fn point(setting: &Setting, np: u32) -> Point {
-    Point {
-        np,
-        fusion_threshold_bytes: setting.fusion_threshold_bytes,
-        cycle_time_ms: setting.cycle_us / 1e3,
-        cache: setting.cache,
-        hierarchical_allreduce: setting.hierarchical,
     }
 }

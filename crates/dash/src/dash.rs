@@ -150,7 +150,7 @@ impl Dash {
     /// can reach it.
     pub fn announcement(&self) -> String {
         let token = match self.has_token_file {
-            true => " (it asks for the token in the file)",
+            true => " (the page asks for the token, which is in the token file)",
             false => "",
         };
         let mut text = format!("watch the job at {}{token}", self.url);

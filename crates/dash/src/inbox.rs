@@ -1,4 +1,4 @@
-//! Queue of events between the job and the server, which never blocks the job.
+//! Queue of events from the job to the server; it never blocks the job.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

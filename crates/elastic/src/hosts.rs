@@ -1,9 +1,8 @@
 //! Hosts and their slots, as a discovery script prints them.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// Largest number of slots of a host.
-const SLOTS_MAX: usize = 1 << 16;
+use crate::host::{HostError, parse_host};
 
 /// Largest number of hosts.
 const HOSTS_MAX: usize = 1 << 16;
@@ -12,25 +11,25 @@ const HOSTS_MAX: usize = 1 << 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<(String, usize)>);
 
-/// Output of a discovery script that is not a list of hosts.
+/// Entries that are not a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, {text:?}: {problem}")]
+#[error("{unit} {number}, {text:?}: {problem}")]
 pub struct HostsError {
-    line: usize,
+    /// What the entries are: lines, or hosts of a list.
+    unit: &'static str,
+    /// Number of the first entry with an error, from 1.
+    number: usize,
+    /// Beginning of that entry.
     text: String,
     problem: Problem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Problem {
-    #[error("not a host; print one host or host:slots on each line, such as node1:4")]
-    Host,
-    #[error("write an IPv6 address in brackets, such as [fd00::1]:4")]
-    Brackets,
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error("the number of slots is missing; print host:slots, or set a default with --slots")]
     NoSlots,
-    #[error("the number of slots is not a whole number from 1 to {SLOTS_MAX}")]
-    Slots,
     #[error("the host is in the list twice")]
     Twice,
     #[error("more than {HOSTS_MAX} hosts")]
@@ -44,25 +43,51 @@ impl Hosts {
     /// # Errors
     /// The first line that is neither, has no valid number of slots, or repeats a host.
     pub fn parse(text: &str, default: Option<usize>) -> Result<Self, HostsError> {
-        let mut hosts: Vec<(String, usize)> = Vec::new();
-        let mut line_of = BTreeMap::new();
-        for (index, text) in text.lines().map(str::trim).enumerate() {
-            if text.is_empty() {
-                continue;
-            }
+        let lines = text.lines().map(str::trim).zip(1..);
+        let lines = lines.filter(|(line, _)| !line.is_empty());
+        let read = |line| {
+            let (host, slots) = parse_host(line)?;
+            Ok((host, slots.or(default).ok_or(Problem::NoSlots)?))
+        };
+        Self::collect(
+            "line",
+            lines.map(|(line, number)| (number, line, read(line))),
+        )
+    }
+
+    /// The hosts of a list that was parsed before.
+    ///
+    /// # Errors
+    /// The first host that is in the list twice.
+    pub fn new(list: &[(String, usize)]) -> Result<Self, HostsError> {
+        let hosts = list.iter().map(|(host, slots)| (host.as_str(), *slots));
+        let entries = hosts
+            .zip(1..)
+            .map(|(host, number)| (number, host.0, Ok(host)));
+        Self::collect("host", entries)
+    }
+
+    /// Makes a list of entries: the number and the text of each, and what it says.
+    fn collect<'a>(
+        unit: &'static str,
+        entries: impl Iterator<Item = (usize, &'a str, Result<(&'a str, usize), Problem>)>,
+    ) -> Result<Self, HostsError> {
+        let (mut hosts, mut known) = (Vec::new(), BTreeSet::new());
+        for (number, text, entry) in entries {
             let failed = |problem| HostsError {
-                line: index + 1,
+                unit,
+                number,
                 text: text.chars().take(100).collect(),
                 problem,
             };
-            let (host, slots) = parse_line(text, default).map_err(failed)?;
-            if line_of.insert(host.clone(), index).is_some() {
+            let (host, slots) = entry.map_err(failed)?;
+            if !known.insert(host) {
                 return Err(failed(Problem::Twice));
             }
             if hosts.len() == HOSTS_MAX {
                 return Err(failed(Problem::TooMany));
             }
-            hosts.push((host, slots));
+            hosts.push((host.to_owned(), slots));
         }
         Ok(Self(hosts))
     }
@@ -89,30 +114,6 @@ impl Hosts {
         let mut found = self.iter().filter(|(name, _)| *name == host);
         found.next().map_or(0, |(_, slots)| slots)
     }
-}
-
-fn parse_line(text: &str, default: Option<usize>) -> Result<(String, usize), Problem> {
-    // An address of IPv6 has colons of its own and is written in brackets: [fe80::1]:4.
-    let (host, slots) = match text.rsplit_once(':') {
-        Some((host, slots)) if !slots.ends_with(']') => (host, Some(slots)),
-        _ => (text, None),
-    };
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@[]:%".contains(&byte);
-    if host.is_empty() || host.starts_with('-') || !host.bytes().all(is_allowed) {
-        return Err(Problem::Host);
-    }
-    let name = host.rsplit('@').next().unwrap_or(host);
-    if name.contains(':') && !(name.starts_with('[') && name.ends_with(']')) {
-        return Err(Problem::Brackets);
-    }
-    let slots = match slots {
-        None => default.ok_or(Problem::NoSlots)?,
-        Some(slots) => slots.parse().map_err(|_| Problem::Slots)?,
-    };
-    if !(1..=SLOTS_MAX).contains(&slots) {
-        return Err(Problem::Slots);
-    }
-    Ok((host.to_owned(), slots))
 }
 
 #[cfg(test)]
@@ -143,34 +144,28 @@ mod tests {
     #[test]
     fn a_line_that_is_not_a_host_is_an_error_that_names_it() {
         let of = |text: &str, default| parsed(text, default).unwrap_err();
-        let example = "print one host or host:slots on each line, such as node1:4";
         assert_eq!(
             of("node1:4\n<html>\n", None),
-            format!("line 2, \"<html>\": not a host; {example}")
-        );
-        assert_eq!(
-            of("-oProxyCommand=x:4", None),
-            format!("line 1, \"-oProxyCommand=x:4\": not a host; {example}")
+            "line 2, \"<html>\": a host name cannot contain '<'; write a host name, user@host or an \
+             address"
         );
         assert_eq!(
             of("node1", None),
             "line 1, \"node1\": the number of slots is missing; print host:slots, or set a default with --slots"
         );
-        for slots in ["0", "-1", "two", "", "99999999999999999999"] {
-            let text = format!("node1:{slots}");
-            let expected = "the number of slots is not a whole number from 1 to 65536";
-            assert_eq!(of(&text, Some(1)), format!("line 1, {text:?}: {expected}"));
-        }
-        for address in ["fd00::1:2", "fd00::1", "me@fd00::1:2"] {
-            let expected = "write an IPv6 address in brackets, such as [fd00::1]:4";
-            assert_eq!(
-                of(address, Some(1)),
-                format!("line 1, {address:?}: {expected}")
-            );
-        }
+        assert_eq!(
+            of("fd00::1:2", Some(1)),
+            "line 1, \"fd00::1:2\": this is an IPv6 address with or without a number of slots; write \
+             the address in brackets, for example [fd00::1]:2"
+        );
         assert_eq!(
             of("a:1\nb:1\na:2", None),
             "line 3, \"a:2\": the host is in the list twice"
+        );
+        let error = Hosts::new(&[("fd00::1".into(), 2), ("fd00::1".into(), 1)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "host 2, \"fd00::1\": the host is in the list twice"
         );
     }
 }

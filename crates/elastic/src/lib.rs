@@ -21,6 +21,7 @@
 
 mod action;
 mod health;
+mod host;
 mod hosts;
 mod membership;
 mod place;
@@ -29,6 +30,7 @@ pub mod wire;
 
 pub use action::{Action, Exit, Limits, MemberId, Outcome, Ready, Seat};
 pub use health::{Cooldown, CooldownError};
+pub use host::{HostError, check_host, parse_host, parse_slots};
 pub use hosts::{Hosts, HostsError};
 pub use membership::Membership;
 pub use place::Place;

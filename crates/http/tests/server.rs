@@ -56,7 +56,7 @@ fn requests_are_answered_and_errors_named() {
 #[test]
 fn a_slow_client_is_let_go_and_delays_nobody() {
     let limits = Limits {
-        time: Duration::from_millis(300),
+        time: Duration::from_secs(3), // in which an answer is sent, on a busy machine too
         ..Limits::default()
     };
     let server = server(limits);

@@ -100,7 +100,7 @@ pub enum Withheld {
         "No recommendation: the default was {}.",
         match measurements {
             0 => "never measured, so the gain over it is unknown; measure it beside the others",
-            _ => "measured only once, so a difference from it cannot be told from noise; measure it again",
+            _ => "measured only once, so a difference from it may be chance; measure it again",
         }
     )]
     BaselineOnce {

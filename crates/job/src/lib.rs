@@ -8,6 +8,7 @@
 //! - [`Dtype`], [`ReduceOp`], [`OpKind`]: element types, reductions and collective operations.
 //! - [`settings`]: the settings that may change while a job runs. [`fusion`]: assigns ready tensors
 //!   to batches.
+//! - [`point`]: combinations of settings that sweeps and replays compare.
 //! - [`step`]: detection of training steps, the repeating sequence of tensors.
 //! - [`hold`]: times at which waiting for tensors is shorter than another batch.
 //! - [`gate`]: conditions that data must meet before a setting is recommended.
@@ -30,6 +31,7 @@ pub mod gate;
 pub mod hold;
 mod operation;
 pub mod percentile;
+pub mod point;
 pub mod replay;
 pub mod settings;
 pub mod step;

@@ -1,4 +1,4 @@
-//! Percentiles of measured values.
+//! Percentiles and ranges of values.
 
 /// Returns the `fraction` percentile (0 to 1) of values in ascending order, interpolated linearly;
 /// `None` without values.
@@ -19,6 +19,25 @@ pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
 pub fn percentile_of(mut values: Vec<f64>, fraction: f64) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     percentile(&values, fraction)
+}
+
+/// Returns `count` levels from `low` to `high`, both above 0, with a constant ratio; one level if
+/// they are equal within 0.01 %.
+pub fn geometric([low, high]: [f64; 2], count: usize) -> Vec<f64> {
+    if high <= low * 1.0001 {
+        return vec![high];
+    }
+    let ratio = (high / low).ln() / (count - 1) as f64;
+    let level = |level| low * (ratio * level as f64).exp();
+    (0..count).map(level).collect()
+}
+
+/// Least and largest of the values; infinite without values.
+pub fn range(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
+    let values = values.into_iter();
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+        [low.min(value), high.max(value)]
+    })
 }
 
 #[cfg(test)]

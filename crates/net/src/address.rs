@@ -41,41 +41,25 @@ pub fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, NetError> {
     Ok(addresses)
 }
 
-/// Address of the network interface `name` of this host: of the same IP version as `like`, or of
-/// IPv4 where it has one.
-///
-/// # Errors
-/// [`NetError::Interface`], with the interfaces that have addresses.
-pub fn interface_address(name: &str, like: Option<&SocketAddr>) -> Result<IpAddr, NetError> {
-    interface_in(&interfaces()?, name, like)
+/// Where the connections of a network interface lead.
+#[derive(Clone, Copy, Debug)]
+pub enum Destination {
+    /// To ranks of this host alone.
+    ThisHost,
+    /// To ranks of other hosts.
+    OtherHosts,
+    /// To this server, on this host or another one.
+    Server(SocketAddr),
 }
 
-/// Like [`interface_address`], for a connection to `server`, which may be on another host.
+/// Address of the network interface `name` of this host for connections to `to`: of the same
+/// IP version as the server, or of IPv4 where the interface has one.
 ///
 /// # Errors
-/// Likewise; [`NetError::Loopback`] if `server` is on another host.
-pub fn interface_to(name: &str, server: &SocketAddr) -> Result<IpAddr, NetError> {
-    let interfaces = interfaces()?;
-    let address = interface_in(&interfaces, name, Some(server))?;
-    let is_here =
-        server.ip().is_loopback() || interfaces.values().any(|ips| ips.contains(&server.ip()));
-    match address.is_loopback() && !is_here {
-        true => Err(loopback(&interfaces, name, address)),
-        false => Ok(address),
-    }
-}
-
-/// Like [`interface_address`], for connections between hosts.
-///
-/// # Errors
-/// Likewise; [`NetError::Loopback`].
-pub fn interface_between_hosts(name: &str) -> Result<IpAddr, NetError> {
-    let interfaces = interfaces()?;
-    let address = interface_in(&interfaces, name, None)?;
-    match address.is_loopback() {
-        true => Err(loopback(&interfaces, name, address)),
-        false => Ok(address),
-    }
+/// [`NetError::Interface`], with the interfaces that have addresses; [`NetError::Loopback`] for an
+/// interface that does not lead to other hosts, if they lead to one.
+pub fn interface_address(name: &str, to: Destination) -> Result<IpAddr, NetError> {
+    interface_in(&interfaces()?, name, to)
 }
 
 type Interfaces = BTreeMap<String, Vec<IpAddr>>;
@@ -101,30 +85,37 @@ fn interfaces() -> Result<Interfaces, NetError> {
     Ok(addresses)
 }
 
-fn interface_in(
-    interfaces: &Interfaces,
-    name: &str,
-    like: Option<&SocketAddr>,
-) -> Result<IpAddr, NetError> {
-    let is_like = |ip: &IpAddr| like.is_none_or(|like| ip.is_ipv4() == like.is_ipv4());
-    let found = interfaces.get(name).into_iter().flatten().copied();
-    let found = found.filter(is_like).min_by_key(IpAddr::is_ipv6);
-    found.ok_or_else(|| NetError::Interface {
+fn interface_in(interfaces: &Interfaces, name: &str, to: Destination) -> Result<IpAddr, NetError> {
+    let server = match to {
+        Destination::ThisHost | Destination::OtherHosts => None,
+        Destination::Server(server) => Some(server.ip()),
+    };
+    let is_like = |ip: &IpAddr| server.is_none_or(|server| ip.is_ipv4() == server.is_ipv4());
+    let of_interface = interfaces.get(name).into_iter().flatten().copied();
+    let found = of_interface.filter(is_like).min_by_key(IpAddr::is_ipv6);
+    let address = found.ok_or_else(|| NetError::Interface {
         name: name.to_owned(),
-        address: match like {
+        address: match server {
             None => "an address",
-            Some(SocketAddr::V4(_)) => "an IPv4 address",
-            Some(SocketAddr::V6(_)) => "an IPv6 address",
+            Some(IpAddr::V4(_)) => "an IPv4 address",
+            Some(IpAddr::V6(_)) => "an IPv6 address",
         },
         found: list(interfaces, |_| true),
-    })
-}
-
-fn loopback(interfaces: &Interfaces, name: &str, address: IpAddr) -> NetError {
-    NetError::Loopback {
-        name: name.to_owned(),
-        address,
-        found: list(interfaces, |ip| !ip.is_loopback()),
+    })?;
+    let is_here =
+        |ip: IpAddr| ip.is_loopback() || interfaces.values().flatten().any(|it| *it == ip);
+    let leaves_host = match to {
+        Destination::ThisHost => false,
+        Destination::OtherHosts => true,
+        Destination::Server(server) => !is_here(server.ip()),
+    };
+    match address.is_loopback() && leaves_host {
+        true => Err(NetError::Loopback {
+            name: name.to_owned(),
+            address,
+            found: list(interfaces, |ip| !ip.is_loopback()),
+        }),
+        false => Ok(address),
     }
 }
 
@@ -188,46 +179,65 @@ mod tests {
         );
     }
 
+    fn interfaces_of(list: &[(&str, &[&str])]) -> Interfaces {
+        let parsed = list.iter().map(|(name, ips)| {
+            let ips = ips.iter().map(|ip| ip.parse().expect("an address"));
+            (String::from(*name), ips.collect())
+        });
+        parsed.collect()
+    }
+
     #[test]
-    fn an_interface_has_an_address_and_an_unknown_one_is_named_with_the_others() {
-        let here = "127.0.0.1:1".parse().unwrap();
-        let lo = Ok(IpAddr::from([127, 0, 0, 1]));
-        assert_eq!(interface_address("lo", Some(&here)), lo);
-        assert_eq!(interface_address("lo", None), lo);
-        assert_eq!(interface_to("lo", &here), lo);
-        let error = interface_to("eth99", &here).unwrap_err().to_string();
+    fn an_interface_of_this_host_has_an_address() {
+        let here = Destination::Server("127.0.0.1:1".parse().unwrap());
+        for to in [Destination::ThisHost, here] {
+            let address = interface_address("lo", to);
+            assert_eq!(address, Ok(IpAddr::from([127, 0, 0, 1])), "{to:?}");
+        }
+        let error = interface_address("eth99", here).unwrap_err().to_string();
         let text = "no network interface eth99 with an IPv4 address; it has ";
         assert!(error.contains(text), "{error}");
         assert!(error.contains("lo (127.0.0.1)"), "{error}");
     }
 
     #[test]
-    fn a_loopback_interface_is_refused_for_other_hosts() {
-        let elsewhere = "192.0.2.1:1".parse().unwrap();
-        for error in [
-            interface_to("lo", &elsewhere).unwrap_err(),
-            interface_between_hosts("lo").unwrap_err(),
-        ] {
-            let error = error.to_string();
-            let start = "lo is a loopback interface (127.0.0.1), ";
-            assert!(error.starts_with(start), "{error}");
-            assert!(!error.contains("lo (127"), "{error}");
-        }
-        let interfaces = Interfaces::from([
-            ("lo".into(), vec![[127, 0, 0, 1].into()]),
-            (
-                "eth0".into(),
-                vec!["fd00::1".parse().unwrap(), [10, 0, 0, 1].into()],
-            ),
-        ]);
-        let of = |name, like: Option<SocketAddr>| interface_in(&interfaces, name, like.as_ref());
-        assert_eq!(of("eth0", None), Ok([10, 0, 0, 1].into()));
-        let v6 = Some("[fd00::2]:1".parse().unwrap());
+    fn the_address_is_of_the_servers_version_or_of_ipv4() {
+        let interfaces =
+            interfaces_of(&[("lo", &["127.0.0.1"]), ("eth0", &["fd00::1", "10.0.0.1"])]);
+        let of = |name, to| interface_in(&interfaces, name, to);
+        let v6 = Destination::Server("[fd00::2]:1".parse().unwrap());
+        assert_eq!(
+            of("eth0", Destination::OtherHosts),
+            Ok([10, 0, 0, 1].into())
+        );
         assert_eq!(of("eth0", v6), Ok("fd00::1".parse().unwrap()));
         assert_eq!(
             of("lo", v6).unwrap_err().to_string(),
             "this host has no network interface lo with an IPv6 address; it has eth0 (fd00::1), lo \
              (127.0.0.1)"
         );
+    }
+
+    #[test]
+    fn a_loopback_interface_is_refused_for_other_hosts() {
+        let interfaces = interfaces_of(&[("lo", &["127.0.0.1"]), ("eth0", &["10.0.0.1"])]);
+        let server = |address: &str| Destination::Server(address.parse().unwrap());
+        let of = |to| interface_in(&interfaces, "lo", to);
+        for to in [Destination::OtherHosts, server("192.0.2.1:1")] {
+            let error = of(to).unwrap_err().to_string();
+            let start = "lo is a loopback interface (127.0.0.1), ";
+            assert!(error.starts_with(start), "{error}");
+            assert!(
+                error.contains("eth0 (10.0.0.1)") && !error.contains("lo (127"),
+                "{error}"
+            );
+        }
+        for to in [
+            Destination::ThisHost,
+            server("127.0.0.1:1"),
+            server("10.0.0.1:1"),
+        ] {
+            assert!(of(to).is_ok(), "{to:?}");
+        }
     }
 }

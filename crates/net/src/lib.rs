@@ -69,7 +69,7 @@ mod rendezvous;
 mod secret;
 pub mod simulated;
 
-pub use address::{interface_address, interface_between_hosts, interface_to, resolve};
+pub use address::{Destination, interface_address, resolve};
 pub use comm::{Comm, Parts, part_range};
 pub use config::{Alarm, Config};
 pub use control::Peer;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use smallvec::SmallVec;
 
 use crate::address;
 use crate::comm::Carrier;
@@ -45,6 +46,8 @@ pub(crate) const NOTES_MAX: usize = 8;
 
 /// Bytes that are read from one connection before others have their turn.
 const READ_BUDGET: usize = 1 << 20;
+/// Reads of so many bytes of a connection that has failed: more than its window.
+const REST_READS_MAX: usize = 64;
 /// Bytes of one read that does not go to the memory of a receive.
 const SCRATCH_BYTES: usize = 64 << 10;
 /// Bytes behind the memory of a receive that are read with it: the next header, and a short message.
@@ -131,6 +134,8 @@ pub(crate) struct Core {
     readable: Vec<usize>,
     /// Connections with messages that were added since the last flush.
     unsent: Vec<usize>,
+    /// Connection to the sender of the latest receive that waits.
+    awaited: Option<usize>,
     /// Why the mesh is over.
     pub(crate) verdict: Option<NetError>,
     pub(crate) left: BTreeSet<usize>,
@@ -141,7 +146,7 @@ pub(crate) struct Core {
     ticked: Instant,
     next_beat: Instant,
     scratch: Vec<u8>,
-    /// Something was sent or received since the turn began, or since the last turn.
+    /// Something was sent or received since the end of the last turn.
     has_moved: bool,
     has_said_farewell: bool,
 }
@@ -201,7 +206,8 @@ impl Mesh {
     }
 
     /// Sends and receives what can be, after waiting for at most `timeout` until something can be
-    /// (`None`: until it can). Returns whether anything was sent or received.
+    /// (`None`: until it can). Returns whether anything was sent or received since the end of the
+    /// last turn.
     ///
     /// # Errors
     /// A lost rank or invalid data: the mesh is over, and all of its operations fail. The caller
@@ -209,6 +215,19 @@ impl Mesh {
     pub fn turn(&self, timeout: Option<Duration>) -> Result<bool, NetError> {
         let mut core = self.core.borrow_mut();
         let has_moved = core.turn(timeout)?;
+        core.check()?;
+        Ok(has_moved)
+    }
+
+    /// Like a [`turn`](Self::turn) that does not wait, but it reads only the connection to the
+    /// sender of the latest receive: one system call in place of two, for a caller that has just
+    /// sent something and expects an answer. It must not take the place of all turns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn glance(&self) -> Result<bool, NetError> {
+        let mut core = self.core.borrow_mut();
+        let has_moved = core.glance()?;
         core.check()?;
         Ok(has_moved)
     }
@@ -288,6 +307,7 @@ impl Core {
             inbox: Inbox::default(),
             readable: Vec::new(),
             unsent: Vec::new(),
+            awaited: None,
             verdict: None,
             left: BTreeSet::new(),
             attempts: HashMap::new(),
@@ -463,8 +483,13 @@ impl Core {
             op.fail(&error);
             return;
         }
+        let from = receive.from;
         match self.inbox.post(channel, receive) {
-            Ok(None) => {}
+            Ok(None) => {
+                if let Some(from) = from {
+                    self.awaited = self.by_rank.get(&from).copied();
+                }
+            }
             Ok(Some((from, taken))) => {
                 if let Some(link) = self.link_to(from) {
                     link.take(channel, taken);
@@ -554,12 +579,14 @@ impl Core {
     /// See [`Mesh::turn`], except that the verdict is no error here.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
         self.flush();
-        // An operation that the caller has begun since the last turn may have completed others.
-        let has_moved = std::mem::take(&mut self.has_moved);
         let tick = self.tick_interval();
-        let until_tick = tick.saturating_sub(self.ticked.elapsed());
-        let timeout = match self.readable.is_empty() && !has_moved {
-            true => timeout.map_or(until_tick, |timeout| timeout.min(until_tick)),
+        let timeout = match self.readable.is_empty() && !self.has_moved {
+            true if timeout == Some(Duration::ZERO) => Duration::ZERO,
+            true => {
+                let until_tick = tick.saturating_sub(self.ticked.elapsed());
+                timeout.map_or(until_tick, |timeout| timeout.min(until_tick))
+            }
+            // An operation that the caller has begun since the last turn may have completed others.
             false => Duration::ZERO,
         };
         let mut events = self.events.take().expect("returned below");
@@ -594,7 +621,17 @@ impl Core {
         if self.ticked.elapsed() >= tick {
             self.tick();
         }
-        Ok(self.has_moved)
+        Ok(std::mem::take(&mut self.has_moved))
+    }
+
+    /// See [`Mesh::glance`].
+    fn glance(&mut self) -> Result<bool, NetError> {
+        let Some(index) = self.awaited.filter(|_| self.readable.is_empty()) else {
+            return self.turn(Some(Duration::ZERO));
+        };
+        self.flush();
+        self.read(index);
+        Ok(std::mem::take(&mut self.has_moved))
     }
 
     /// Closes connections that are late, sends heartbeats, and looks for silent neighbours.
@@ -658,8 +695,24 @@ impl Core {
         };
         match outcome {
             Ok(has_written) => self.has_moved |= has_written,
-            Err(end) => self.end(index, end),
+            Err(end) => {
+                self.read_rest(index);
+                self.end(index, end);
+            }
         }
+    }
+
+    /// Reads what had arrived when a write failed: the other side may have said why it ends.
+    fn read_rest(&mut self, index: usize) {
+        let Some(mut link) = self.links[index].take_if(|link| link.is_open()) else {
+            return;
+        };
+        for _ in 0..REST_READS_MAX {
+            if !matches!(self.read_link(&mut link, index), Ok(true)) {
+                break;
+            }
+        }
+        self.links[index] = Some(link);
     }
 
     fn read(&mut self, index: usize) {
@@ -776,7 +829,8 @@ impl Core {
             };
             let (head, rest) = bytes.split_at(count);
             bytes = rest;
-            let (mut controls, mut counts) = (Vec::new(), Vec::new());
+            let mut controls = SmallVec::<[_; 2]>::new();
+            let mut counts = SmallVec::<[_; 4]>::new();
             let (rank, inbox) = (link.rank, &mut self.inbox);
             link.inbound
                 .feed(head, &mut |arrival| {
@@ -845,7 +899,7 @@ impl Core {
 
     /// Ends the connection at `index`.
     fn end(&mut self, index: usize, end: End) {
-        let Some(link) = self.links.get_mut(index).and_then(Option::take) else {
+        let Some(mut link) = self.links.get_mut(index).and_then(Option::take) else {
             return;
         };
         let address = link.address;
@@ -868,8 +922,7 @@ impl Core {
                 rank,
                 host: self.host(rank),
             };
-            let mut outbound = link.outbound;
-            outbound.fail(&error);
+            link.outbound.fail(&error);
             self.inbox.fail(Some(rank), &error);
             self.left.insert(rank);
             return;
@@ -892,6 +945,9 @@ impl Core {
                 let reason = end.to_string();
                 self.lose(rank, Loss::Failed { reason });
             }
+        }
+        if let Some(error) = &self.verdict {
+            link.outbound.fail(error);
         }
     }
 

@@ -280,8 +280,8 @@ impl Entry {
             Complaint::Orphan => format!(
                 "{}, {place}{about}",
                 many(
-                    "row outside every whole synchronization",
-                    "rows outside every whole synchronization"
+                    "row that belongs to no complete synchronization",
+                    "rows that belong to no complete synchronization"
                 )
             ),
         }

@@ -252,8 +252,9 @@ def _difference(parts_of_ranks: list[dict[str, str]]) -> str:
             ours, theirs = (of_rank.get(name, "missing") for of_rank in (first, parts))
             if ours != theirs:
                 return (
-                    f"the elastic state differs between ranks: {name!r} is {ours} on rank 0 and {theirs} on rank "
-                    f"{rank}; create it with the same attributes and shapes on all ranks"
+                    f"the elastic state differs between ranks: {name!r} is {ours} on rank 0 and "
+                    f"{theirs} on rank {rank}; create it with the same attributes and shapes on "
+                    "all ranks"
                 )
     return "the elastic state differs between ranks"
 
@@ -273,8 +274,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     if is_reset:
                         state.on_reset()  # its callbacks may call operations, which may fail
                     # A new rank has to receive the state, whatever the other ranks want.
-                    if not (state._all_skip_sync(skip_sync) if isinstance(state, State) else skip_sync):
-                        with state._all_or_nothing() if isinstance(state, State) else contextlib.nullcontext():
+                    own = isinstance(state, State)
+                    if not (state._all_skip_sync(skip_sync) if own else skip_sync):
+                        with state._all_or_nothing() if own else contextlib.nullcontext():
                             state.sync()
                     seat.has_state = True
                     return func(state, *args, **kwargs)

@@ -47,5 +47,5 @@ def get_version_mismatch_message(name: str, version: Optional[str], installed_ve
     """Message for an extension that was built for another version of ``name``."""
     return (
         f"the extension was built with {name} {installed_version or '(none)'}, but {name} {version} is "
-        f"installed; install it again"
+        f"installed; reinstall ronde"
     )

@@ -1,7 +1,7 @@
 """Results of rank 0's tuner, kept by all ranks of an elastic job.
 
-A process that becomes rank 0 after a reset continues from it. Rank 0 tells changes with each commit;
-after a reset, the rank that knows most tells the others."""
+A process that becomes rank 0 after a reset continues from it. Rank 0 tells changes with each
+commit; after a reset, the rank that knows most tells the others."""
 
 from __future__ import annotations
 

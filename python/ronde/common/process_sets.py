@@ -1,8 +1,8 @@
 """Process sets: subsets of a job's ranks that run operations among themselves.
 
 A set gets a number when it is registered (``init(process_sets=[…])`` or
-:func:`add_process_set`) and keeps it until it is removed or the rank leaves the job. After a reset of
-an elastic job, the sets that were handed to ``init`` are registered again (:func:`remaining`).
+:func:`add_process_set`) and keeps it until it is removed or the rank leaves the job. After a reset
+of an elastic job, the sets that were handed to ``init`` are registered again (:func:`remaining`).
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def unregistered(process_set: ProcessSet) -> ValueError:
 def remaining(wanted: Sequence[ProcessSet]) -> list[ProcessSet]:
     """Those of the sets that exist after a reset of an elastic job: all their ranks do.
 
-    A set of all ranks gets the number 0. The others, and sets that were added while the job ran, are
-    reported as lost.
+    A set of all ranks gets the number 0. The others, and sets that were added while the job ran,
+    are reported as lost.
     """
     size = seat.size() if seat.is_elastic() else None
     lost = [process_set for process_set in _unbound if process_set not in wanted]
@@ -155,7 +155,8 @@ def remaining(wanted: Sequence[ProcessSet]) -> list[ProcessSet]:
         else:
             exist.append(process_set)
     for process_set in lost:
-        _log.warning("the process set of ranks %s is lost: %s", process_set.ranks, process_set._lost)
+        reason = process_set._lost
+        _log.warning("the process set of ranks %s is lost: %s", process_set.ranks, reason)
     return exist
 
 

@@ -40,8 +40,9 @@ def size() -> int:
 def join(init: Callable[[], None]) -> None:
     """Takes this process's place in the job, then calls ``init``.
 
-    A new process takes another place if ``init`` fails because of other ranks, which may have ended.
-    The loop of :mod:`ronde.common.elastic` does so for the others. Raises what :func:`take` raises.
+    A new process takes another place if ``init`` fails because of other ranks, which may have
+    ended. The loop of :mod:`ronde.common.elastic` does so for the others. Raises what :func:`take`
+    raises.
     """
     global why
     attempts = 1 if why == "started" else _ATTEMPTS
@@ -70,8 +71,8 @@ def take() -> None:
         raise NotNeeded(0)
     variables, generation, server = place
     resets = generation - 1
-    # Few different values: the C library keeps each value of a variable for ever, where it keeps the
-    # heap from being reused.
+    # Few different values: the C library keeps each value of a variable for ever, where it keeps
+    # the heap from being reused.
     os.environ.update({name: str(number) for name, number in variables})
     if server is None:
         os.environ.pop("RONDE_TCP_SERVER", None)

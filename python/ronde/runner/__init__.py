@@ -81,10 +81,10 @@ def run(
 
     Raises `JobError`, a RuntimeError, if a rank fails: the message names it and has its traceback.
 
-    With `min_num_proc` or `host_discovery_script` the job is elastic: ranks that are lost are replaced
-    (docs/ELASTIC.md). `func` then uses `hvd.elastic.run`; the results are those of the ranks at the
-    end. `max_num_proc`, `slots` (of hosts that the script prints without), `reset_limit` and
-    `cooldown_range` (two numbers of seconds) are its other parameters.
+    With `min_num_proc` or `host_discovery_script` the job is elastic: ranks that are lost are
+    replaced (docs/ELASTIC.md). `func` then uses `hvd.elastic.run`; the results are those of the
+    ranks at the end. `max_num_proc`, `slots` (of hosts that the script prints without),
+    `reset_limit` and `cooldown_range` (two numbers of seconds) are its other parameters.
     """
     job = _HorovodArgs()
     job.run_func = functools.partial(func, *args, **(kwargs or {}))

@@ -84,10 +84,11 @@ class JobFolder:
         return [self._read_outcome(rank) for rank in range(ranks)]
 
     def final_outcomes(self) -> list[Optional[Outcome]]:
-        """Outcomes of the ranks at the end of an elastic job; those of earlier ranks only if no rank
-        has returned."""
+        """Outcomes of the ranks at the end of an elastic job; those of earlier ranks only if no
+        rank has returned."""
         names = [path.name.split(".") for path in self.path.glob("outcome.*")]
-        outcomes = self.outcomes(max((int(name[1]) + 1 for name in names if len(name) == 2), default=1))
+        ranks = (int(name[1]) + 1 for name in names if len(name) == 2)
+        outcomes = self.outcomes(max(ranks, default=1))
         returned = [outcome for outcome in outcomes if isinstance(outcome, Returned)]
         if not returned:
             return outcomes

@@ -19,7 +19,7 @@ from .. import _ronde
 from ..common.process_sets import ProcessSet, global_process_set, unregistered
 from ..common.reduce_ops import Sum
 from .errors import raised_for
-from .util import TYPE_NUMBERS
+from .util import type_numbers
 
 #: Releases (major, minor) of TensorFlow with which the tests run: the oldest and the newest.
 OLDEST, NEWEST = (2, 16), (2, 21)
@@ -30,8 +30,10 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, JOIN, BARRIER = range(
 # Queries, as numbered in python/src/tensorflow/kernels.rs.
 SIZE, RANK, LOCAL_RANK, LOCAL_SIZE, INCLUDED = range(5)
 
+# Flags of operations, as in python/src/tensorflow/kernels.rs.
 _GROUP = 1
 _MEMBERS_ONLY = 2
+_HELD = 4
 
 _OPS = ("RondeCollective", "RondeSubmit", "RondeWait", "RondeQuery")
 
@@ -106,6 +108,8 @@ def _attributes(
     process_set: ProcessSet,
     flags: int,
 ) -> dict[str, Any]:
+    if tf.executing_eagerly():
+        flags |= _HELD  # by Python
     return {
         "kind": kind,
         "op": op,
@@ -136,15 +140,17 @@ def collective(
     all ranks. A session of TensorFlow 1 has no order; each operation blocks one of its threads.
     """
     check_not_compiled()
-    attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, int(is_group))
-    dtypes = [tensor.dtype for tensor in tensors] if results is None else results
-    if tf.executing_eagerly():
-        numbers = [TYPE_NUMBERS.get(id(dtype), dtype) for dtype in dtypes]
-        with _errors():
-            outputs = _collective(tensors, R=numbers, **attributes)
+    attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, _GROUP * is_group)
+    types: Sequence[Any]
+    if results is not None:
+        types = results
+    elif tf.executing_eagerly():
+        types = type_numbers(tensors)
     else:
-        outputs = _collective(tensors, R=dtypes, **attributes)
-    return list(outputs) if dtypes else []
+        types = [tensor.dtype for tensor in tensors]
+    with _errors() if tf.executing_eagerly() else contextlib.nullcontext():
+        outputs = _collective(tensors, R=types, **attributes)
+    return list(outputs) if types else []
 
 
 def submit(

@@ -30,7 +30,7 @@ from ..common.reduce_ops import (
 from ..common.util import num_rank_is_power_2
 from . import library
 from .util import _executing_eagerly as _executing_eagerly
-from .util import as_tensor, names_for, unconverted
+from .util import as_tensor, as_tensors, names_for, unconverted
 
 check_num_rank_power_of_2 = num_rank_is_power_2
 
@@ -89,7 +89,7 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
     """Group of :func:`_allreduce`: the tensors wait for one another, on all ranks."""
-    tensors = [as_tensor("grouped_allreduce", tensor) for tensor in tensors]
+    tensors = as_tensors("grouped_allreduce", tensors)
     names = names_for(name, "GroupedAllreduce", tensors, ignore_name_scope)
     results = library.collective(
         library.ALLREDUCE,
@@ -129,7 +129,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
     """Group of :func:`allgather`: the tensors wait for one another, on all ranks."""
-    tensors = [as_tensor("grouped_allgather", tensor) for tensor in tensors]
+    tensors = as_tensors("grouped_allgather", tensors)
     names = names_for(name, "GroupedAllgather", tensors, ignore_name_scope)
     results = library.collective(library.ALLGATHER, tensors, names, process_set=process_set, is_group=True)
     return _shaped(results, (_any_rows(tensor) for tensor in tensors))
@@ -169,7 +169,7 @@ def broadcast_(
     variables = list(variables)
     if not variables:
         return []
-    tensors = [as_tensor("broadcast_", variable) for variable in variables]
+    tensors = as_tensors("broadcast_", variables)
     names = names_for(name, "BroadcastInplace", tensors)
     results = library.collective(
         library.BROADCAST, tensors, names, root=root_rank, process_set=process_set, is_group=True
@@ -242,7 +242,7 @@ def _grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[tf.Tensor]:
     """Group of :func:`_reducescatter`: the tensors wait for one another, on all ranks."""
-    tensors = [as_tensor("grouped_reducescatter", tensor) for tensor in tensors]
+    tensors = as_tensors("grouped_reducescatter", tensors)
     names = names_for(name, "GroupedReducescatter", tensors, ignore_name_scope)
     results = library.collective(
         library.REDUCESCATTER,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
 import tensorflow as tf
-from tensorflow.python.framework.ops import EagerTensor
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, Sum, check_adasum, handle_average_backwards_compatibility
@@ -19,7 +18,7 @@ from .mpi_ops import (
     allgather,
     grouped_allgather,
 )
-from .util import as_tensor, unconverted
+from .util import are_eager, as_tensor, unconverted
 
 Reducible = Union[tf.Tensor, tf.Variable, tf.IndexedSlices]
 
@@ -123,9 +122,8 @@ def grouped_allreduce(
     op = handle_average_backwards_compatibility(op, average)
     sparse = [
         index
-        for index, tensor in enumerate(tensors)
-        # Most are eager tensors, and the comparison of types is quicker.
-        if type(tensor) is not EagerTensor and isinstance(tensor, tf.IndexedSlices)
+        for index, tensor in enumerate([] if are_eager(tensors) else tensors)
+        if isinstance(tensor, tf.IndexedSlices)
     ]
 
     def reduced(dense: Sequence[Any]) -> list[tf.Tensor]:

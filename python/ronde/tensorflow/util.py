@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -74,18 +75,30 @@ def _is_number(dtype: Any) -> bool:
     )
 
 
-#: Types of elements that operations take.
-_NUMBERS = frozenset(filter(_is_number, vars(tf.dtypes).values()))
+#: TensorFlow's numbers of the types of elements that operations take.
+_NUMBERS = frozenset(dtype.as_datatype_enum for dtype in filter(_is_number, vars(tf.dtypes).values()))
 
-#: TensorFlow's numbers of these types, by the identities of the objects that eager tensors return:
-#: hashing the objects themselves takes longer than all else that is done for a small tensor.
-TYPE_NUMBERS = {id(dtype): dtype.as_datatype_enum for dtype in _NUMBERS}
+
+def type_numbers(tensors: Sequence[EagerTensor]) -> list[int]:
+    """TensorFlow's numbers of the element types: quicker than the objects, which are looked up."""
+    return [tensor._datatype_enum() for tensor in tensors]
+
+
+def are_eager(values: Sequence[Any]) -> bool:
+    """Whether all values are tensors of eager execution."""
+    return set(map(type, values)) == {EagerTensor}
+
+
+def as_tensors(operation: str, values: Iterable[Any]) -> list[tf.Tensor]:
+    """The values as dense tensors. TypeError for sparse, ragged and string tensors."""
+    values = list(values)
+    if are_eager(values) and _NUMBERS.issuperset(type_numbers(values)):
+        return values
+    return [as_tensor(operation, value) for value in values]
 
 
 def as_tensor(operation: str, value: Any) -> tf.Tensor:
     """The value as a dense tensor. TypeError for sparse, ragged and string tensors."""
-    if type(value) is EagerTensor and id(value.dtype) in TYPE_NUMBERS:
-        return value
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         instead = "tf.sparse.to_dense(...)" if isinstance(value, tf.SparseTensor) else "its to_tensor()"
         raise TypeError(
@@ -95,7 +108,7 @@ def as_tensor(operation: str, value: Any) -> tf.Tensor:
     if isinstance(value, tf.IndexedSlices):
         raise TypeError(f"hvd.{operation} expects a dense tensor, not tf.IndexedSlices: use tf.convert_to_tensor")
     tensor = tf.convert_to_tensor(value)
-    if tensor.dtype not in _NUMBERS:
+    if tensor.dtype.as_datatype_enum not in _NUMBERS:
         raise TypeError(
             f"hvd.{operation} expects numbers, not a tensor of {tensor.dtype.name}: "
             f"hvd.allgather_object and hvd.broadcast_object take any object"

@@ -31,6 +31,13 @@ class Search:
         # Steps that are not reported yet.
         self._times_ms: List[float] = []
 
+    def put_in_force(self, setting: Settings) -> None:
+        """Takes note of the setting of the next steps."""
+        if setting != self.in_force:
+            self.in_force = setting
+            self._times_ms.clear()
+        self.has_news = False
+
     def add(self, seconds: float) -> None:
         """Adds the time of a step, for the next report."""
         self._times_ms.append(1000.0 * seconds)

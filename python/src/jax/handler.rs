@@ -108,6 +108,7 @@ fn read_call((numbers, names): &Attributes) -> Result<Call, Failure> {
         set_id,
         is_group: group != 0,
         members_only: false,
+        is_held: false,
         names: match names.as_str() {
             "" => Vec::new(),
             names => names.split(SEPARATOR).map(str::to_owned).collect(),

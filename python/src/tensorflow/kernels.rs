@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::Python;
 use ronde::{Context, Delivery, RawHandle};
+use smallvec::SmallVec;
 
 use super::library::{Construction, Execution, Opaque, Tensor};
 use super::{interrupt, keep, take, types};
@@ -63,8 +64,8 @@ fn start(
         return kept(call, execution, count);
     }
     let interrupts = interrupt::received();
-    let mut tensors = Vec::new();
-    let mut operands = Vec::new();
+    let mut tensors = Vec::with_capacity(count as usize);
+    let mut operands = Vec::with_capacity(count as usize);
     for index in 0..count {
         let (tensor, output, operand) = operand(call, execution, index, first_output + index)?;
         tensors.push((tensor, output));
@@ -126,11 +127,16 @@ fn operand(
     let mut shape = tensor.shape()?;
     let mut splits = Vec::new();
     let (tensor, output) = if call.kind.keeps_shape() {
-        // TensorFlow forwards memory only if there is no other reference to it.
-        drop(tensor);
-        let dims: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
-        let output = execution.allocate(output_index, Some(index), &dims)?;
-        (execution.input(index)?, Some(output))
+        let dims: SmallVec<[i64; 4]> = shape.iter().map(|&size| size as i64).collect();
+        if call.is_held {
+            let output = execution.allocate(output_index, None, &dims)?;
+            (tensor, Some(output))
+        } else {
+            // TensorFlow forwards memory only if there is no other reference to it.
+            drop(tensor);
+            let output = execution.allocate(output_index, Some(index), &dims)?;
+            (execution.input(index)?, Some(output))
+        }
     } else {
         (tensor, None)
     };
@@ -182,7 +188,7 @@ impl Pending {
     /// operation goes on, with the tensors in the table.
     fn wait(self) -> Result<Self, Failure> {
         for handle in self.parts.iter().filter_map(|part| part.handle.as_ref()) {
-            while handle.wait_timeout(SLICE).is_none() {
+            while !handle.is_done() && handle.wait_timeout(SLICE).is_none() {
                 if let Some(interrupt) = interrupted(self.interrupts) {
                     keep(self);
                     return Err(interrupt);
@@ -327,9 +333,11 @@ fn is_interrupted(outcome: &Result<(), Failure>) -> bool {
     matches!(outcome, Err(failure) if matches!(failure.code, Code::Cancelled))
 }
 
-/// Flags of an operation: its tensors are a group; ranks outside of the process set keep theirs.
+/// Flags of an operation: its tensors are a group; ranks outside of the process set keep theirs;
+/// the caller holds the tensors.
 const GROUP: i64 = 1;
 const MEMBERS_ONLY: i64 = 2;
+const HELD: i64 = 4;
 
 /// Numbers of the queries.
 const SIZE: i64 = 0;
@@ -382,6 +390,7 @@ pub(super) struct Query {
 
 fn read_call(construction: &Construction<'_>) -> Result<Arc<Call>, Failure> {
     let number = construction.integer(c"kind")?;
+    let flags = construction.integer(c"flags")?;
     Ok(Arc::new(Call {
         kind: Kind::from_number(number)
             .ok_or_else(|| Failure::internal(format!("operation {number} is unknown")))?,
@@ -390,8 +399,9 @@ fn read_call(construction: &Construction<'_>) -> Result<Arc<Call>, Failure> {
         postscale: f64::from_bits(construction.integer(c"postscale")? as u64),
         root: construction.integer(c"root")?,
         set_id: construction.integer(c"process_set")?,
-        is_group: construction.integer(c"flags")? & GROUP != 0,
-        members_only: construction.integer(c"flags")? & MEMBERS_ONLY != 0,
+        is_group: flags & GROUP != 0,
+        members_only: flags & MEMBERS_ONLY != 0,
+        is_held: flags & HELD != 0,
         names: construction.strings(c"names")?,
         resolved: OnceLock::new(),
     }))

@@ -172,7 +172,7 @@ impl Status {
         self.0
     }
 
-    /// The outcome of the call that got the status.
+    /// The outcome of the last call that got the status, which each call sets anew.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         // SAFETY: the status is ours; its message lives until the status changes.
         unsafe {
@@ -413,32 +413,41 @@ impl Construction<'_> {
 }
 
 /// A kernel's execution, with its inputs and outputs.
-pub(super) struct Execution<'a>(*mut Opaque, PhantomData<&'a ()>);
+pub(super) struct Execution<'a> {
+    context: *mut Opaque,
+    /// Of all calls: creating one takes as long as most of them.
+    status: Status,
+    lifetime: PhantomData<&'a ()>,
+}
 
 impl Execution<'_> {
     /// # Safety
     /// `context` is the argument of a compute function, used during its call.
     pub(super) unsafe fn new(context: *mut Opaque) -> Self {
-        Self(context, PhantomData)
+        Self {
+            context,
+            status: Status::new(),
+            lifetime: PhantomData,
+        }
     }
 
     /// Number of inputs.
     pub(super) fn inputs(&self) -> c_int {
         // SAFETY: the execution is in progress.
-        unsafe { (table().num_inputs)(self.0) }
+        unsafe { (table().num_inputs)(self.context) }
     }
 
     /// Number of outputs.
     pub(super) fn outputs(&self) -> c_int {
         // SAFETY: as above.
-        unsafe { (table().num_outputs)(self.0) }
+        unsafe { (table().num_outputs)(self.context) }
     }
 
     pub(super) fn input(&self, index: c_int) -> Result<Tensor, Failure> {
-        let (mut tensor, status) = (std::ptr::null_mut(), Status::new());
+        let (mut tensor, status) = (std::ptr::null_mut(), self.status.as_ptr());
         // SAFETY: as above; TensorFlow checks the index.
-        unsafe { (table().get_input)(self.0, index, &raw mut tensor, status.as_ptr()) };
-        Tensor::owned(tensor, &status)
+        unsafe { (table().get_input)(self.context, index, &raw mut tensor, status) };
+        Tensor::owned(tensor, &self.status)
     }
 
     /// Element type of an output.
@@ -447,7 +456,7 @@ impl Execution<'_> {
             return Err(Failure::internal(format!("there is no output {output}")));
         }
         // SAFETY: as above, with the index of an output.
-        Ok(unsafe { (table().expected_type)(self.0, output) })
+        Ok(unsafe { (table().expected_type)(self.context, output) })
     }
 
     /// Memory for an output: that of `input` if nothing else uses it, or new memory.
@@ -459,21 +468,21 @@ impl Execution<'_> {
     ) -> Result<Tensor, Failure> {
         self.expected_type(output)?;
         let candidates: &[c_int] = input.as_slice();
-        let (mut forwarded, status) = (-1, Status::new());
+        let mut forwarded = -1;
         // SAFETY: as above; the lists have as many entries as stated, and the output exists.
         let tensor = unsafe {
             (table().forward_or_allocate)(
-                self.0,
+                self.context,
                 candidates.as_ptr(),
                 candidates.len() as c_int,
                 output,
                 dims.as_ptr(),
                 dims.len() as c_int,
                 &raw mut forwarded,
-                status.as_ptr(),
+                self.status.as_ptr(),
             )
         };
-        Tensor::owned(tensor, &status)
+        Tensor::owned(tensor, &self.status)
     }
 
     pub(super) fn set_output(&self, output: c_int, tensor: &Tensor) -> Result<(), Failure> {
@@ -484,15 +493,15 @@ impl Execution<'_> {
                 tensor.dtype()
             )));
         }
-        let status = Status::new();
+        let (tensor, status) = (tensor.0.as_ptr(), self.status.as_ptr());
         // SAFETY: as above, with an output of the tensor's type.
-        unsafe { (table().set_output)(self.0, output, tensor.0.as_ptr(), status.as_ptr()) };
-        status.outcome()
+        unsafe { (table().set_output)(self.context, output, tensor, status) };
+        self.status.outcome()
     }
 
     pub(super) fn fail(&self, failure: &Failure) {
         let status = Status::failed(failure);
         // SAFETY: as above; the status is copied.
-        unsafe { (table().kernel_failure)(self.0, status.as_ptr()) };
+        unsafe { (table().kernel_failure)(self.context, status.as_ptr()) };
     }
 }

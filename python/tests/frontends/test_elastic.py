@@ -45,7 +45,9 @@ print("ends with", weight, "after", state.step, "on", hvd.size(), flush=True)
 """
 
 
-@pytest.mark.parametrize("module, state", [("keras", "KerasState"), ("tensorflow", "TensorFlowKerasState")])
+@pytest.mark.parametrize(
+    "module, state", [("keras", "KerasState"), ("tensorflow", "TensorFlowKerasState")]
+)
 def test_a_state_survives_the_loss_of_a_rank(module, state):
     pytest.importorskip("tensorflow")
     program = PROGRAM.replace("MODULE", module).replace("STATE", state)

@@ -189,12 +189,12 @@ def test_ctrl_c_ends_a_wait():
     try:
         for _ in ("eager", "function", "fit"):
             assert ranks[0].stdout.readline() == "ready\n"
-            time.sleep(1)  # rank 0 waits for rank 1
+            time.sleep(3)  # rank 0 waits for rank 1, once it has traced its function
             ranks[0].send_signal(signal.SIGINT)
             assert ranks[0].stdout.readline() == "interrupted\n"
-        output, errors = ranks[0].communicate(timeout=30)
+        output, errors = ranks[0].communicate(timeout=SECONDS)
         assert output == "" and ranks[0].returncode == 0, errors
-        output, errors = ranks[1].communicate("\n", timeout=30)
+        output, errors = ranks[1].communicate("\n", timeout=SECONDS)
         assert output.startswith("ready\nerror:") and ranks[1].returncode == 0, errors
     finally:
         for rank in ranks:

@@ -2,7 +2,7 @@
 
 import time
 
-SECONDS = 60  # a generous deadline: starting Python on a busy machine takes a while
+SECONDS = 180  # a generous deadline: starting Python on a busy machine takes a while
 
 
 def wait_until(condition):

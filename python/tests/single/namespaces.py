@@ -54,8 +54,8 @@ os._exit(code if code >= 0 else 255)
 
 
 class Namespaces:
-    """Hosts on one machine, which exist until :meth:`down` is called. Raises OSError if they cannot be
-    made here.
+    """Hosts on one machine, which exist until :meth:`down` is called. Raises OSError if they
+    cannot be made here.
 
     ``folder``: a folder that all hosts have, for the program in the place of ssh; not in /tmp.
     """
@@ -74,7 +74,9 @@ class Namespaces:
         python = [*self.enter(0), sys.executable, "-c", "import ronde"]
         if subprocess.run(python, env=self.variables(), capture_output=True).returncode:
             self.down()
-            raise OSError(f"{sys.executable} or ronde is not on the hosts, which have their own /tmp")
+            raise OSError(
+                f"{sys.executable} or ronde is not on the hosts, which have their own /tmp"
+            )
 
     def _run(self, *words):
         done = subprocess.run(

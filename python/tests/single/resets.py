@@ -10,6 +10,7 @@ has grown.
 
 import os
 import sys
+import time
 
 import torch
 
@@ -24,6 +25,7 @@ BYTES_MAX = 6 << 20
 
 def reading():
     """Resident bytes, descriptors, threads and mappings of shared memory of this process."""
+    time.sleep(0.2)  # the kernel counts a thread for a moment after it was joined
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/self/status") as file:
@@ -64,12 +66,14 @@ def main(resets):
     (before, *others), (after, *now) = readings
     count = resets - WARM_UP
     names = ("descriptors", "threads", "mappings of shared memory")
-    grown = [f"{name}: {old}, then {new}" for name, old, new in zip(names, others, now) if new > old]
+    counts = zip(names, others, now)
+    grown = [f"{name}: {old}, then {new}" for name, old, new in counts if new > old]
     bytes_per_reset = (after - before) / count
     if after - before > BYTES_MAX:
         grown.append(f"memory: {bytes_per_reset:.0f} bytes per reset")
-    figures = f"{bytes_per_reset:.0f} bytes per reset, {', '.join(map(str, now))} {', '.join(names)}"
-    print("; ".join(grown) or f"no growth in {resets} resets", f"(rank {hvd.rank()}: {figures})", flush=True)
+    counts = f"{', '.join(map(str, now))} {', '.join(names)}"
+    figures = f"(rank {hvd.rank()}: {bytes_per_reset:.0f} bytes per reset, {counts})"
+    print("; ".join(grown) or f"no growth in {resets} resets", figures, flush=True)
     return 1 if grown else 0
 
 

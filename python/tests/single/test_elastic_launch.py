@@ -125,16 +125,22 @@ def test_a_rank_that_stops_is_killed_and_the_others_continue(tmp_path):
 def test_slots_that_are_added_and_removed_are_used_at_the_next_commit(tmp_path):
     script = tmp_path / "hosts.sh"
     hosts = tmp_path / "hosts"
-    hosts.write_text("localhost:1\n")
+
+    def offer(text):
+        # The script reads a whole list at any time.
+        (tmp_path / "hosts.next").write_text(text)
+        (tmp_path / "hosts.next").rename(hosts)
+
+    offer("localhost:1\n")
     script.write_text(f"#!/bin/sh\ncat {hosts}\n")
     script.chmod(0o755)
     job = Job(tmp_path, "-np", "1", "--min-np", "1", "--host-discovery-script", str(script))
     job.wait_for_size(1)
-    hosts.write_text("localhost:2\n")
+    offer("localhost:2\n")
     job.wait_for_size(2)
-    hosts.write_text("localhost:1\n")
+    offer("localhost:1\n")
     job.wait_for_size(1)
-    hosts.write_text("nonsense here\n")
+    offer("nonsense here\n")
     wait_until(lambda: any("printed, in line 1" in line for line in list(job.lines)))
     code, output = job.end()
     assert code == 0, output

@@ -44,7 +44,8 @@ class Noting(RondeTunerCallback):
     def on_step_begin(self, args, state, control, **others):
         super().on_step_begin(args, state, control, **others)
         engine = self.trainer.model_wrapped
-        self.sizes.append((self.settings["reduce_bucket_size"], engine.optimizer.reduce_bucket_size))
+        size = engine.optimizer.reduce_bucket_size
+        self.sizes.append((self.settings["reduce_bucket_size"], size))
 
 
 def main(folder):

@@ -1,12 +1,14 @@
-"""Step times that depend on the bucket size alone, so that a search is the same on every machine."""
+"""Step times that depend on the bucket size alone: a search is the same on every machine."""
 
 import math
 
+from ronde.tune import tuner
 from ronde.tune._model import ModelTuner
 
 
 def simulate_steps(best_mb):
     """Lets every tuner of a model measure such steps: the fastest are those of `best_mb`."""
+    tuner.SEARCH_STEPS = 1  # otherwise the agreements depend on the time that broadcasts take
     step, counts = ModelTuner.step, []
 
     def simulated(self, seconds=None):

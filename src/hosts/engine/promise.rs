@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::Engine;
@@ -115,6 +116,8 @@ pub(super) struct Reply<T> {
     outcome: Mutex<Option<Outcome<T>>>,
     there: AtomicBool,
     came: Condvar,
+    /// A thread sleeps until it is there. Changed under the lock of the outcome.
+    has_sleeper: AtomicBool,
     abandoned: AtomicBool,
 }
 
@@ -124,6 +127,7 @@ impl<T> Default for Reply<T> {
             outcome: Mutex::new(None),
             there: AtomicBool::new(false),
             came: Condvar::new(),
+            has_sleeper: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         }
     }
@@ -137,7 +141,10 @@ impl<T> Reply<T> {
     fn set(&self, outcome: Outcome<T>) {
         *lock(&self.outcome) = Some(outcome);
         self.there.store(true, Ordering::Release);
-        self.came.notify_one();
+        // A notification is a system call, even if nobody waits for it.
+        if self.has_sleeper.load(Ordering::Relaxed) {
+            self.came.notify_one();
+        }
     }
 
     /// Takes the result, if there is one.
@@ -148,10 +155,12 @@ impl<T> Reply<T> {
     /// Sleeps until there is a result, or for `patience`; takes it.
     pub(super) fn wait(&self, patience: Duration) -> Option<Outcome<T>> {
         let outcome = lock(&self.outcome);
+        self.has_sleeper.store(true, Ordering::Relaxed);
         let waited = self
             .came
             .wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
         let (mut outcome, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.has_sleeper.store(false, Ordering::Relaxed);
         outcome.take()
     }
 }
@@ -172,16 +181,16 @@ pub(super) async fn answered<T, F: Future<Output = Result<T, CommError>>>(
     future: F,
     answer: Answer<T>,
 ) {
-    let mut future = Box::pin(future);
-    let outcome = std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
-        std::task::Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => {
-            std::task::Poll::Ready(None)
-        }
-        std::task::Poll::Pending => std::task::Poll::Pending,
-    })
-    .await;
-    drop(future);
+    // The future is dropped at the end of this block.
+    let outcome = {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    };
     match outcome {
         Some(Ok(value)) => answer.0.set(Outcome::Value(value)),
         Some(Err(error)) => answer.0.set(Outcome::Failed(error)),

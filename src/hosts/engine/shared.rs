@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code)] // moves reference counts between threads
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -72,6 +72,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Callers that sleep, because another thread drives.
     sleepers: AtomicUsize,
+    /// Something that a task reads has changed since a caller that drives last looked.
+    is_hinted: AtomicBool,
     /// For them: the tasks are free, or one has ended.
     news: Condvar,
     /// For the engine's thread.
@@ -96,6 +98,7 @@ impl Shared {
                 is_called: false,
             }),
             sleepers: AtomicUsize::new(0),
+            is_hinted: AtomicBool::new(false),
             news: Condvar::new(),
             call: Condvar::new(),
             waker,
@@ -117,6 +120,7 @@ impl Shared {
 
     /// Reports a command that may wait until the engine's thread has rested.
     pub(super) fn hint(&self) {
+        self.is_hinted.store(true, Ordering::Release);
         if lock(&self.state).background != Background::Resting {
             self.waker.wake();
         }
@@ -238,23 +242,33 @@ impl Turn<'_> {
 
     /// Drives for a caller; see [`Shared::wait`].
     fn drive(&mut self, is_there: &dyn Fn() -> bool, spin: Duration, deadline: Instant) {
-        let mut quiet_since = Instant::now();
+        let (mut quiet_since, mut has_glanced) = (Instant::now(), false);
         loop {
             let mut has_moved = self.step();
             if is_there() || self.tasks().ends() {
                 return;
             }
-            let now = Instant::now();
-            if now >= deadline {
-                return;
-            }
-            let timeout = match has_moved || now.duration_since(quiet_since) < SPINS * spin {
-                true => Duration::ZERO,
-                false => deadline - now,
-            };
-            has_moved |= self.tasks().turn(timeout);
-            if has_moved {
-                quiet_since = now;
+            // Tasks that wait for messages need no poll until some have come.
+            loop {
+                let now = Instant::now();
+                if now >= deadline {
+                    return;
+                }
+                let spins = has_moved || now.duration_since(quiet_since) < SPINS * spin;
+                // By turns, because a glance leaves out all but one of the connections.
+                has_glanced = has_moved && !has_glanced;
+                has_moved |= match (has_glanced, spins) {
+                    (true, _) => self.tasks().glance(),
+                    (false, true) => self.tasks().turn(Duration::ZERO),
+                    (false, false) => self.tasks().turn(deadline - now),
+                };
+                if has_moved {
+                    quiet_since = now;
+                }
+                let is_hinted = self.shared.is_hinted.swap(false, Ordering::Acquire);
+                if has_moved || !spins || is_hinted || self.tasks().take_commands() {
+                    break;
+                }
             }
         }
     }

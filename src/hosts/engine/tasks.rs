@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use ronde_net::{Mesh, NetError};
+
 use super::{LAST_WORDS, SLEEP_MAX};
 use crate::hosts::world::{Carrier, World};
 
@@ -97,12 +99,21 @@ impl Tasks {
     /// Sends and receives over TCP, after waiting for at most `timeout`; returns whether anything
     /// was sent or received. Nothing happens over MPI.
     pub(super) fn turn(&self, timeout: Duration) -> bool {
+        self.moved(|mesh| mesh.turn(Some(timeout)))
+    }
+
+    /// Likewise without waiting, for a thread that spins.
+    pub(super) fn glance(&self) -> bool {
+        self.moved(Mesh::glance)
+    }
+
+    fn moved(&self, turn: impl FnOnce(&Mesh) -> Result<bool, NetError>) -> bool {
         let Carrier::Tcp(mesh) = self.world.carrier() else {
             return false;
         };
-        match mesh.turn(Some(timeout)) {
+        match turn(mesh) {
             Ok(has_moved) => has_moved,
-            Err(ronde_net::NetError::System { .. }) => {
+            Err(NetError::System { .. }) => {
                 // Other errors are errors of the operations. This one may come back at once.
                 std::thread::sleep(SLEEP_MAX);
                 false

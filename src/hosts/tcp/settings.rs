@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ronde_net::{NetError, Secret};
+use ronde_net::{Destination, NetError, Secret};
 
 use crate::identity::Lookup;
 use crate::knobs::Knobs;
@@ -115,7 +115,10 @@ impl TcpSettings {
             None => Secret::of_job(&self.job),
         };
         let interface = match &self.interface {
-            Some((name, _)) => Some(ronde_net::interface_to(name, &server)?),
+            Some((name, _)) => Some(ronde_net::interface_address(
+                name,
+                Destination::Server(server),
+            )?),
             None => None,
         };
         Ok(ronde_net::Config {

@@ -1,4 +1,5 @@
-//! Where the ranks of a process set are, and what they share with those beside them.
+//! Layout of a process set over hosts: the ranks of each host, and this rank's shared memory and
+//! communicator of leaders.
 
 use crate::hosts::CommId;
 use crate::transport::FRAME_BYTES_MAX;

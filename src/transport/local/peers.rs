@@ -130,12 +130,18 @@ impl Peers {
     /// # Errors
     /// The error about the first such rank.
     pub(super) fn check_all(&self) -> Result<(), Error> {
+        let gone = (0..self.peers.len()).find(|&rank| self.is_gone(rank));
         self.check_job()?;
-        let gone = |&rank: &usize| rank != self.rank && self.presence(rank) != HERE;
-        match (0..self.peers.len()).find(gone) {
+        match gone {
             Some(rank) => Err(self.departure(rank)),
             None => Ok(()),
         }
+    }
+
+    /// Whether another rank has left or failed. Read before [`check_job`](Self::check_job): a rank
+    /// that leaves because of another one has written that one into the poison word before.
+    fn is_gone(&self, rank: usize) -> bool {
+        rank != self.rank && self.presence(rank) != HERE
     }
 
     /// Publishes that this rank leaves. An error about another rank is passed on as that rank's.
@@ -151,7 +157,6 @@ impl Peers {
                     whole[..bytes.len()].copy_from_slice(bytes);
                     word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
                 }
-                self.set_presence(FAILED);
                 let (rank, how) = match error {
                     Error::Peer(PeerError::Left { rank }) => (self.set_rank(*rank), LEFT),
                     Error::Peer(PeerError::Lost { rank, .. }) => (self.set_rank(*rank), LOST),
@@ -163,6 +168,7 @@ impl Peers {
                     // names it.
                     None => self.poison(self.rank, FAILED),
                 }
+                self.set_presence(FAILED);
             }
         }
     }
@@ -330,8 +336,9 @@ impl Watch for Peers {
         if let Some(outer) = self.outer.get() {
             outer(waited)?;
         }
+        let is_gone = self.is_gone(on);
         self.check_job()?;
-        if self.presence(on) != HERE && on != self.rank {
+        if is_gone {
             return Err(self.departure(on));
         }
         self.check_patience(on, waited)

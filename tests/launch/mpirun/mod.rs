@@ -8,12 +8,11 @@ mod lost;
 mod mixed;
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::output::{assert_failed, stdout, texts};
-use crate::support::program::ronde;
+use crate::support::program::{ronde, write_program};
 
 /// Variables that allow Open MPI as root, with more ranks than cores; MPICH needs none.
 const PERMISSIONS: [(&str, &str); 4] = [
@@ -283,12 +282,10 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
     // First in the path, under any name; Hydra looks for its parts in its own folder.
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("mpirun");
-    std::fs::write(
+    write_program(
         &script,
-        format!("#!/bin/sh\nexec {} \"$@\"\n", found.display()),
-    )
-    .expect("written");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("executable");
+        &format!("#!/bin/sh\nexec {} \"$@\"\n", found.display()),
+    );
     let folders = std::env::split_paths(&path);
     let path =
         std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");

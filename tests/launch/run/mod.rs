@@ -11,11 +11,14 @@ mod subcommands;
 mod threads;
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Far longer than any of these jobs takes: reached only by a hang.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 fn ronde(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
@@ -53,12 +56,17 @@ impl Gate {
     fn run_script(&self, ranks: usize, script: &str) -> Command {
         let wait = "wait_gate() { while ! test -e \"$GATE\"; do sleep 0.01; done; }";
         let mut command = run_script(ranks, &format!("{wait}; {script}"));
-        command.env("GATE", self.0.path().join("open"));
+        command.env("GATE", self.file());
         command
     }
 
     fn open(&self) {
-        std::fs::write(self.0.path().join("open"), "").unwrap();
+        std::fs::write(self.file(), "").unwrap();
+    }
+
+    /// File that opens it.
+    fn file(&self) -> PathBuf {
+        self.0.path().join("open")
     }
 }
 
@@ -147,9 +155,12 @@ fn read_pids(child: &mut Child, count: usize) -> Vec<u32> {
 }
 
 fn send(child: &Child, signal: &str) {
-    let status = Command::new("kill")
-        .args([&format!("-{signal}"), &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    let signal = match signal {
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "TERM" => Signal::TERM,
+        other => panic!("{other}"),
+    };
+    kill_process(Pid::from_child(child), signal).unwrap();
 }

@@ -7,9 +7,13 @@ use std::path::Path;
 
 #[test]
 fn output_after_a_ranks_end_is_not_lost() {
+    // The process left behind prints once the rank is a zombie, with no program that it has to start.
+    let is_rank_alive = "read -r _ _ state _ < /proc/$$/stat && test \"$state\" != Z";
     let outcome = outcome(run_script(
         1,
-        "(sleep 0.05; echo late) & echo early; printf unfinished >&2",
+        &format!(
+            "(while {is_rank_alive}; do :; done; echo late) & echo early; printf unfinished >&2"
+        ),
     ));
     assert_eq!(outcome.stdout, "[0]<stdout>:early\n[0]<stdout>:late\n");
     assert_eq!(outcome.stderr, "[0]<stderr>:unfinished\n");
@@ -147,6 +151,7 @@ fn live_output_is_rank_0s_own() {
         });
         std::process::exit(code.unwrap().into());
     }
+    let gate = Gate::new();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
@@ -154,7 +159,8 @@ fn live_output_is_rank_0s_own() {
             "run::output::live_output_is_rank_0s_own",
             "--nocapture",
         ])
-        .env(LAUNCHER, "1");
+        .env(LAUNCHER, "1")
+        .env("GATE", gate.file());
     let outcome = of(finish(
         command
             .stdout(Stdio::piped())

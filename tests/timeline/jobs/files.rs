@@ -105,8 +105,9 @@ fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
         .map(|tensor| number(&tensor["ready_us"]))
         .collect();
     assert!(ready.is_sorted(), "{ready:?}");
-    // The last tensor is ready at the end of the simulated backward pass.
-    assert!((9_000.0..20_000.0).contains(&ready[39]), "{ready:?}");
+    // The last tensor is ready at the end of the simulated backward pass, for which a busy machine
+    // takes longer than its 10 ms.
+    assert!((9_000.0..500_000.0).contains(&ready[39]), "{ready:?}");
     let again = ronde()
         .args(["bench", "-np", "2", "--steps", "3", "--profile"])
         .arg(&profile)

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{context, expect_fusion, has_verdict, phases, plain, slow_link, train};
-use crate::support::{Folder, PATIENCE, job_with, start};
+use super::{context, expect_fusion, has_verdict, job_with, phases, plain, slow_link, train};
+use crate::support::{Folder, PATIENCE, start};
 
 #[test]
 fn a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far() {

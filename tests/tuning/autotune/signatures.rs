@@ -4,8 +4,9 @@ use std::cell::Cell;
 
 use ronde::{AutotuneReport, Context};
 
-use super::{TENSORS, context, expect_fusion, has_verdict, plain, reduce, slow_link, train};
-use crate::support::job_with;
+use super::{
+    TENSORS, context, expect_fusion, has_verdict, job_with, plain, reduce, slow_link, train,
+};
 
 /// Runs a step with other tensors, three times as many.
 fn other(context: &Context) {

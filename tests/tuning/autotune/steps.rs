@@ -5,10 +5,9 @@ use std::time::Duration;
 use ronde::{Context, ReduceOp};
 
 use super::{
-    ELEMENTS, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link,
-    steps, train,
+    ELEMENTS, TENSORS, any_rank, context, expect_fusion, has_verdict, job_with, plain, reduce,
+    slow_link, steps, train,
 };
-use crate::support::job_with;
 
 #[test]
 fn names_that_never_repeat() {

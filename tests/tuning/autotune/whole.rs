@@ -1,9 +1,9 @@
 //! Test of a job from its first step to the verdict.
 
 use super::{
-    SLOW_LINK, column, context, expect_fusion, has_verdict, phases, plain, slow_link, train,
+    SLOW_LINK, column, context, expect_fusion, has_verdict, job_with, phases, plain, slow_link,
+    train,
 };
-use crate::support::job_with;
 
 #[test]
 fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {

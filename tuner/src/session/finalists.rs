@@ -1,5 +1,6 @@
-//! Entries before the end of a search: the start and the best settings are entered several times.
-//! Step times may have changed since the start's sample, and a setting may have several stable ones.
+//! Entries before a comparison: the start and the best settings, each several times from another
+//! setting. Step times may have changed since the start's sample, and a setting may have several
+//! stable ones.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;

@@ -1,5 +1,6 @@
-//! How long a sample goes on: cut short where it is clearly worse, closed early where it is plainly better or where more steps would
-//! hardly change what follows from it, continued where it is undecided and matters.
+//! Length of a sample: it is cut short where it is clearly worse, closed early where it is clearly
+//! better or where more steps would hardly change what follows from it, and continued where it is
+//! undecided and matters.
 
 use super::{Session, budget::CLIFF};
 use crate::center::{center_variance, huber_center};

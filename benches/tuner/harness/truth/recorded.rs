@@ -158,7 +158,7 @@ impl Recorded {
         let blocks = whole.filter_map(|row| {
             let (times, step_ms) = (row.times?, step_ms(row)?);
             Some(Block {
-                steps: times.steps.max(1),
+                steps: row.steps.max(1),
                 percentiles: [times.p10, times.p50, times.p90].map(|ms| ms / step_ms),
             })
         });
@@ -269,7 +269,7 @@ fn between(levels: &[f64], value: f64) -> (usize, usize, f64) {
 mod tests {
     use rand::SeedableRng;
     use ronde_lab::sweep::store::Store;
-    use ronde_lab::sweep::{Point, StepTimes};
+    use ronde_lab::sweep::{Point, StepSummary};
 
     use super::*;
 
@@ -284,8 +284,8 @@ mod tests {
             phase: Phase::Grid,
             block: 0,
             status: Status::Done,
-            times: Some(StepTimes {
-                steps: 20,
+            steps: 20,
+            times: Some(StepSummary {
                 p10: 0.9 * p50,
                 p50,
                 p90: 1.1 * p50,

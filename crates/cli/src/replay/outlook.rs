@@ -6,10 +6,9 @@ use super::args::Args;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use crate::error::Error;
 use crate::range::List;
-use crate::setting::{point, simulated};
+use ronde_job::point::Point;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Prediction, Ratio, Rules};
-use ronde_lab::sweep::Point;
 
 /// Default grid, in MiB and ms.
 const FUSION_MB: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
@@ -253,22 +252,23 @@ fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
     };
     let hierarchy = target.topology.hosts() > 1 && target.topology.ranks_per_host > 1;
     let both: &[bool] = if hierarchy { &[false, true] } else { &[false] };
-    let mut points = Vec::new();
-    for &hierarchical_allreduce in &switches(&args.hierarchical, both) {
-        for &cache in &switches(&args.cache, &[current.cache]) {
-            for &fusion_mb in &fusion {
-                for &cycle_time_ms in &cycles {
-                    points.push(Point {
-                        np: target.topology.ranks,
-                        fusion_threshold_bytes: (fusion_mb * MIB).round() as u64,
-                        cycle_time_ms,
-                        cache,
-                        hierarchical_allreduce,
-                    });
-                }
-            }
-        }
-    }
+    let fusion: Vec<u64> = fusion.iter().map(|mb| (mb * MIB).round() as u64).collect();
+    let cache = switches(&args.cache, &[current.cache]);
+    let hierarchical = switches(&args.hierarchical, both);
+    let mut points = Point::grid(
+        target.topology.ranks,
+        &fusion,
+        &cycles,
+        &cache,
+        &hierarchical,
+    );
+    points.sort_by_key(|one| {
+        (
+            one.hierarchical_allreduce,
+            one.cache,
+            one.fusion_threshold_bytes,
+        )
+    });
     points
 }
 
@@ -278,11 +278,11 @@ fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, 
     let current = Cell {
         assumed: [!job.states(THRESHOLD), !job.states(CYCLE_TIME)],
         ..Cell::new(
-            point(&fit.reference, target.topology.ranks),
+            Point::of(&fit.reference, target.topology.ranks),
             forecast.predict(&fit.reference),
         )
     };
-    let cell = |point: &Point| Cell::new(*point, forecast.predict(&simulated(point)));
+    let cell = |point: &Point| Cell::new(*point, forecast.predict(&point.setting()));
     let cells: Vec<Cell> = points.iter().map(cell).collect();
     let from_current = |cell: &Cell| cell.point.distance(&current.point);
     let best_of = |wanted: &dyn Fn(&Cell) -> bool| {
@@ -305,9 +305,7 @@ fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, 
         .step_us
         / 1e3;
     let choice = job.withheld().is_none().then(|| Choice {
-        change: forecast
-            .ratio(&simulated(&best.point), &fit.reference)
-            .into(),
+        change: forecast.ratio(&best.point.setting(), &fit.reference).into(),
         flat: kind(false),
         hierarchical: kind(true),
         efficiency_best: alone_ms / best.step_ms,

@@ -66,7 +66,7 @@ fn guide() -> Markup {
     html! {
         dl.guide {
             dt { "Step" }
-            dd { "Time from one result of the last tensor to the next, on the slowest rank." }
+            dd { "Time between two consecutive results of the last tensor, on the slowest rank." }
             dt { "Fusion threshold" }
             dd { "Tensors that are ready together are reduced in one message of at most this size, in MiB." }
             dt { "Cycle time" }

@@ -1,36 +1,27 @@
 //! Hosts of a job, parsed from `-H` or a host file.
 //!
-//! `mpirun` gets their names on its command line and passes them to `ssh`. Names that one of them
-//! could take for an option, or a shell for a command, are rejected here.
+//! `mpirun` gets their names on its command line and passes them to `ssh`.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use ronde_elastic::{HostError, check_host, parse_host, parse_slots};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostsError {
-    #[error(
-        "{origin}: cannot read {entry:?} as a host and its slots; write for example {example:?}"
-    )]
+    #[error("{origin}: {entry:?}: {error}")]
     Entry {
         /// The flag, or the file and the line.
         origin: String,
         entry: String,
-        example: &'static str,
+        error: HostError,
     },
     #[error(
-        "--hosts: {entry:?} is an address of IPv6 with or without a number of slots; write the \
-         address in brackets, for example [fd00::1]:2"
+        "{origin}: cannot read {line:?} as a host and its slots; write for example \"localhost \
+         slots=4\""
     )]
-    Ambiguous { entry: String },
-    #[error(
-        "{origin}: the host name {host:?} {reason}; write a host name, user@host or an address"
-    )]
-    Name {
-        origin: String,
-        host: String,
-        reason: String,
-    },
+    Line { origin: String, line: String },
     #[error(
         "requested more processes ({num_proc}) than there are available slots ({slots}); lower -np \
          or raise the slots"
@@ -103,34 +94,18 @@ pub(super) fn has_only_ipv6(host: &str) -> bool {
     addresses.is_ok_and(|addresses| addresses.iter().all(SocketAddr::is_ipv6))
 }
 
-/// Parses `host:slots,…`; a host without slots has one. Addresses of IPv6 are in brackets.
+/// Parses `host:slots,…`; a host without slots has one.
 fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
-    const FLAG: &str = "--hosts";
-    let error = |entry: &str| HostsError::Entry {
-        origin: FLAG.into(),
-        entry: entry.into(),
-        example: "localhost:4",
-    };
-    let is_bare_ipv6 =
-        |entry: &str| !entry.ends_with(']') && address_of(entry).parse::<Ipv6Addr>().is_ok();
-    let entry = |entry: &str| {
-        let entry = entry.trim();
-        let (host, slots) = match entry.rsplit_once(':') {
-            // No slots, with an address in brackets or the address ::1.
-            Some((host, slots)) if slots.ends_with(']') || host == ":" => (entry, 1),
-            Some((host, _)) if host != "::1" && is_bare_ipv6(entry) => {
-                let entry = entry.to_owned();
-                return Err(HostsError::Ambiguous { entry });
-            }
-            Some((host, slots)) => (host, slots.parse().map_err(|_| error(entry))?),
-            None => (entry, 1),
-        };
-        if host.is_empty() {
-            return Err(error(entry));
-        }
-        Ok((checked(host, FLAG)?, slots))
-    };
-    text.split(',').map(entry).collect()
+    let entries = text.split(',').map(str::trim);
+    let parsed = entries.map(|entry| match parse_host(entry) {
+        Ok((host, slots)) => Ok((host.to_owned(), slots.unwrap_or(1))),
+        Err(error) => Err(HostsError::Entry {
+            origin: "--hosts".into(),
+            entry: entry.into(),
+            error,
+        }),
+    });
+    parsed.collect()
 }
 
 /// Parses lines `host slots=n` of the file at `path`; `#` begins a comment.
@@ -141,47 +116,25 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
         .map(|(line, number)| (line.split('#').next().unwrap_or("").trim(), number))
         .filter(|(line, _)| !line.is_empty());
     let entry = |(line, number): (&str, usize)| {
-        let origin = format!("{}:{number}", path.display());
-        let error = || HostsError::Entry {
-            origin: origin.clone(),
-            entry: line.into(),
-            example: "localhost slots=4",
-        };
+        let origin = || format!("{}:{number}", path.display());
         let mut words = line.split_whitespace();
-        let host = words.next().ok_or_else(error)?;
-        let slots = match words.next() {
-            None => 1,
-            Some(word) => word
-                .strip_prefix("slots=")
-                .and_then(|n| n.parse().ok())
-                .ok_or_else(error)?,
-        };
-        Ok((checked(host, &origin)?, slots))
+        let host = words.next().unwrap_or_default();
+        let slots = words
+            .next()
+            .map_or(Some("1"), |word| word.strip_prefix("slots="));
+        let slots = slots.ok_or_else(|| HostsError::Line {
+            origin: origin(),
+            line: line.into(),
+        })?;
+        let parsed = check_host(host).and_then(|()| parse_slots(slots));
+        let slots = parsed.map_err(|error| HostsError::Entry {
+            origin: origin(),
+            entry: line.into(),
+            error,
+        })?;
+        Ok((host.to_owned(), slots))
     };
     lines.map(entry).collect()
-}
-
-/// Returns `host` if it is a host name or an address, optionally with `user@` before it.
-fn checked(host: &str, origin: &str) -> Result<String, HostsError> {
-    // Includes the characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative
-    // names (`+n1`).
-    let is_allowed =
-        |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
-    let mut parts = host.split('@');
-    let reason = if parts.clone().any(|part| part.starts_with('-')) {
-        "begins with '-', so mpirun or ssh would read it as an option".to_owned()
-    } else if let Some(character) = host.chars().find(|character| !is_allowed(character)) {
-        format!("contains {character:?}, which host names cannot contain")
-    } else if parts.any(str::is_empty) {
-        "has no user before '@', or no host after it".to_owned()
-    } else {
-        return Ok(host.to_owned());
-    };
-    Err(HostsError::Name {
-        origin: origin.to_owned(),
-        host: host.to_owned(),
-        reason,
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Destination of the lines of a rank's output stream: the launcher's output, with a prefix, and
-//! optionally a file; or a report to the launcher on another host.
+//! Sink for the lines of a rank's output stream. It prints them with a prefix and may also write
+//! them to a file, or it sends them to the launcher on another host.
 
 use super::output::{Queue, Target};
 use super::ssh::wire;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::report::About;
 use super::words;
-use ronde_lab::sweep::{Finding, Outcome, Point, Tally, Verdict, settings_to_json};
+use ronde_lab::sweep::{Finding, Outcome, Point, Tally, Verdict};
 
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;
@@ -40,7 +40,7 @@ struct Found<'a> {
 
 #[derive(Debug, Serialize)]
 struct Timed {
-    #[serde(flatten, serialize_with = "settings_to_json")]
+    #[serde(flatten)]
     point: Point,
     step_ms: Option<f64>,
 }

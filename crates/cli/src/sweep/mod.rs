@@ -41,7 +41,6 @@ use super::present::units::capitalized;
 use super::{fail, print};
 use ronde::internal::identity::{Identity, Source};
 use ronde_lab::bench::Workload;
-use ronde_lab::sweep::order::SweepOrder;
 use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};
 
 /// Exit code of a program that was ended by a signal, without the signal's number.
@@ -134,26 +133,26 @@ fn measured(
     mut folder: Folder,
     rows: Vec<Row>,
 ) -> Result<ExitCode, Error> {
-    let order = SweepOrder::new(&plan.design);
+    let design = &plan.design;
     say(&format!(
         "{} settings, {}, about {} measurements; folder {}",
         plan.points.len(),
         plan.job(),
-        order.left(&rows),
+        design.left(&rows),
         folder.path().display()
     ));
     let interrupt = Interrupt::watch()?;
     let (outcome, rows) = {
         let mut supervisor =
             Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        let outcome = supervisor.run(|rows| order.next(rows), |rows| order.left(rows));
+        let outcome = supervisor.run(|rows| design.next(rows), |rows| design.left(rows));
         (outcome, std::mem::take(&mut supervisor.rows))
     };
     let whole = Design {
         budget_s: None,
-        ..plan.design.clone()
+        ..design.clone()
     };
-    let missing = SweepOrder::new(&whole).left(&rows);
+    let missing = whole.left(&rows);
     let report = |unfinished, halt| {
         let about = about(plan, (plan.name(), plan.how()), unfinished);
         conclude(args, &about, &verdict(&rows), &rows, &folder, halt)

@@ -10,12 +10,11 @@ use crate::present::output::save_json;
 use crate::present::units as number;
 use crate::present::units::bytes;
 use crate::replay::job::{Job, Recording};
-use crate::setting::simulated;
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Collective, Forecast};
 use ronde_lab::sweep::{
-    Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
+    Conclusion, Jobs, Phase, Point, Row, Status, StepSummary, Verdict, verdict_with,
 };
 
 /// Most predictions of one sweep; each simulates two dozen jobs.
@@ -82,7 +81,7 @@ impl Predictions {
             let target = target(&job, points[0].np);
             let mut forecast = Forecast::new(&job.fit, &target, job.fit.rules)?;
             for point in points {
-                let steps = forecast.steps_us(&simulated(point));
+                let steps = forecast.steps_us(&point.setting());
                 let steps: Vec<f64> = steps.iter().map(|us| us / 1e3).collect();
                 rows.push(row(*point, &steps, began.elapsed().as_secs_f64()));
                 jobs.push((*point, steps));
@@ -240,7 +239,8 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
         phase: Phase::Predicted,
         block: 0,
         status: Status::Done,
-        times: StepTimes::of(jobs, 0),
+        steps: 0,
+        times: StepSummary::new(jobs),
         at_s,
     }
 }

@@ -12,7 +12,6 @@ use crate::bench::LoadArgs;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use ronde_lab::bench::schedule::ComputeKind;
-use ronde_lab::sweep::order::turns;
 use ronde_lab::sweep::{Phase, Row};
 
 /// Predicts a grid, and measures the best predictions if requested.
@@ -103,8 +102,7 @@ fn verify(
             folder.path().display()
         ));
         how += &format!("; measured with {with}");
-        let blocks = 0..design.confirm.max(1);
-        let left = |rows: &[Row]| turns(Phase::Verify, blocks.clone(), &points, design.seed, rows);
+        let left = |rows: &[Row]| design.verification_left(&points, rows);
         let interrupt = Interrupt::watch()?;
         let mut supervisor =
             Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);

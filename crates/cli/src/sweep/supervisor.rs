@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use ronde_lab::bench::{Series, SeriesEnd, SeriesTimes};
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::store::Store;
-use ronde_lab::sweep::{Phase, Row, SoFar, Status, StepTimes};
+use ronde_lab::sweep::{Phase, Row, SoFar, Status, StepSummary};
 
 /// Shortest time without a step, in seconds, after which a job counts as hung, however short its
 /// steps were.
@@ -110,7 +110,7 @@ impl<'a> Supervisor<'a> {
                 Ok(times) => self.keep(&task, &times)?,
                 Err(Failure::Job(reason)) => {
                     self.ranks = None;
-                    self.write(&task, Status::Failed(reason), None)?;
+                    self.write(&task, Status::Failed(reason), &[])?;
                 }
                 Err(Failure::Abandoned) => {} // the head of the loop finds the reason
             }
@@ -203,30 +203,24 @@ impl<'a> Supervisor<'a> {
     }
 
     fn keep(&mut self, task: &Task, times: &SeriesTimes) -> Result<(), Error> {
-        let Some(summary) = StepTimes::of(&times.step_ms, times.step_ms.len()) else {
-            return self.write(task, Status::Failed("no step was timed".to_owned()), None);
-        };
         let steps = times.step_ms.iter().copied();
         self.longest_step_ms = steps.fold(self.longest_step_ms, f64::max);
         let status = match times.end {
+            _ if times.step_ms.is_empty() => Status::Failed("no step was timed".to_owned()),
             SeriesEnd::Above => Status::Cut,
             SeriesEnd::Complete | SeriesEnd::Time => Status::Done,
         };
-        self.write(task, status, Some(summary))
+        self.write(task, status, &times.step_ms)
     }
 
-    fn write(
-        &mut self,
-        task: &Task,
-        status: Status,
-        times: Option<StepTimes>,
-    ) -> Result<(), Error> {
+    fn write(&mut self, task: &Task, status: Status, step_ms: &[f64]) -> Result<(), Error> {
         let row = Row {
             point: task.point,
             phase: task.phase,
             block: task.block,
             status,
-            times,
+            steps: step_ms.len() as u32, // at most the requested number
+            times: StepSummary::new(step_ms),
             at_s: self.elapsed().as_secs_f64(),
         };
         self.store.append(&row)?;

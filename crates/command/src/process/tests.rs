@@ -1,6 +1,9 @@
 use super::*;
 use crate::Plan;
 
+/// Longer than anything here takes on a busy machine, and shorter than the commands that hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 struct Unwatched;
 
 impl Watch for Unwatched {
@@ -109,38 +112,47 @@ fn a_hang_is_ended_with_all_that_it_started() {
     let pids = folder.path().join("pids");
     // One process ignores SIGTERM's default in its group, one has a session of its own.
     let script = format!(
-        "sleep 60 & echo $! >> {0}; setsid sleep 60 & echo $! >> {0}; wait",
+        "sleep 600 & echo $! >> {0}; setsid sleep 600 & echo $! >> {0}; wait",
         pids.display()
     );
     let began = Instant::now();
-    let outcome = figure(&script, |p| p.time_limit = Some(Duration::from_millis(300)));
-    assert_eq!(outcome, "it ran longer than the time limit of 0.3 s");
-    assert!(began.elapsed() < Duration::from_secs(20));
+    // In which the script starts both, on a busy machine too.
+    let outcome = figure(&script, |p| p.time_limit = Some(Duration::from_secs(3)));
+    assert_eq!(outcome, "it ran longer than the time limit of 3 s");
+    assert!(began.elapsed() < PATIENCE);
     let pids = std::fs::read_to_string(&pids).unwrap();
     assert_eq!(pids.lines().count(), 2);
     for pid in pids.lines() {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        // A process that was killed ends when it gets some time.
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let has_ended = |stat: String| stat.is_empty() || stat.contains(") Z ");
+        while !has_ended(stat()) {
+            assert!(began.elapsed() < PATIENCE, "{}", stat());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
 #[test]
 fn what_the_command_leaves_does_not_delay_or_disturb() {
     let began = Instant::now();
-    let time = run("sleep 60 & sleep 0.1", |p| p.metric = &Metric::Wall)
-        .unwrap()
-        .unwrap();
+    let time_s = || {
+        let outcome = run("sleep 600 & sleep 0.1", |p| p.metric = &Metric::Wall);
+        outcome.unwrap().unwrap().value().unwrap()
+    };
+    // The wait for its output, of a second, is no part. A busy machine may add as much, once.
+    let times_s = [time_s(), time_s(), time_s()];
     assert!(
-        (0.1..1.0).contains(&time.value().unwrap()),
-        "the wait for its output is no part: {time:?}"
+        times_s.iter().all(|&time_s| time_s >= 0.1) && times_s.iter().any(|&time_s| time_s < 1.0),
+        "{times_s:?}"
     );
-    assert_eq!(figure("sleep 60 & echo ms=1", |_| {}), "1.000 None");
-    assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!(figure("sleep 600 & echo ms=1", |_| {}), "1.000 None");
+    assert!(began.elapsed() < PATIENCE);
 }
 
 #[test]
 fn a_user_interrupts_a_run() {
-    let outcome = run("sleep 60", |p| p.is_interrupted = &|| true).unwrap();
+    let outcome = run("sleep 600", |p| p.is_interrupted = &|| true).unwrap();
     assert_eq!(outcome, None);
 }
 

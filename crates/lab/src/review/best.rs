@@ -1,4 +1,4 @@
-//! Choice of a search, and how much of its measured advantage was luck.
+//! Best setting of a search, and the part of its measured advantage that is due to chance.
 //!
 //! The best of many noisy trials was also lucky. So every setting that was tried is judged with the
 //! surface. The surface gives the expected step time (shrunk towards its neighbours, depending on
@@ -11,10 +11,10 @@ use ronde_tuner::Expectation;
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
-use super::setting::{Setting, range};
+use super::setting::Setting;
 use super::surface::Surface;
 use super::trial::{INTERVAL_95, Measure, Search, Trial, Writer};
-use ronde_job::percentile::percentile;
+use ronde_job::percentile::{percentile, range};
 use ronde_job::units;
 
 /// Maximum number of settings that are compared, most promising first: a longer list is not
@@ -64,12 +64,9 @@ impl Difference {
         let mut changes: Vec<f64> = logs.into_iter().map(f64::exp_m1).collect();
         let mean = (&changes).mean();
         changes.sort_by(f64::total_cmp);
-        let [low, high] = [0.025, 0.975].map(|share| percentile(&changes, share));
-        Self {
-            mean,
-            low: low.unwrap_or(f64::NAN),
-            high: high.unwrap_or(f64::NAN),
-        }
+        let at = |share| percentile(&changes, share).unwrap_or(f64::NAN);
+        let [low, high] = [0.025, 0.975].map(at);
+        Self { mean, low, high }
     }
 
     /// From the mean of a log step time and the half-width of its interval.
@@ -143,24 +140,25 @@ impl Best {
         // The most promising groups by the means of their trials, then by the surface.
         let logs = |group: usize| groups[group].iter().map(|&index| trials[index].log);
         let by_trials: Vec<f64> = all.clone().map(|group| logs(group).mean()).collect();
-        let mut order: Vec<usize> = all.collect();
-        keep_lowest(&mut order, SETTINGS_MOST, chosen_group, |of| by_trials[of]);
+        // Those with the lowest values in ascending order, and the choice.
+        let lowest_of = |mut order: Vec<usize>, most, value: &dyn Fn(usize) -> f64| {
+            order.sort_by(|&a, &b| value(a).total_cmp(&value(b)));
+            order.truncate(most);
+            order.extend(chosen_group.filter(|of| !order.contains(of)));
+            order
+        };
+        let order = lowest_of(all.collect(), SETTINGS_MOST, &|of| by_trials[of]);
         let expected = surface.at(&settings(&order)).into_iter();
         let expected: HashMap<usize, Expectation> = order.iter().copied().zip(expected).collect();
-        keep_lowest(&mut order, CANDIDATES_MOST, chosen_group, |of| {
-            expected[&of].mean
-        });
+        let order = lowest_of(order, CANDIDATES_MOST, &|of| expected[&of].mean);
 
         let draws = surface.draws(&settings(&order));
-        let (mut wins, mut near) = (vec![0u32; order.len()], vec![0u32; order.len()]);
-        for draw in &draws {
-            let winner = lowest(draw);
-            wins[winner] += 1;
-            for (count, value) in near.iter_mut().zip(draw) {
-                *count += u32::from(value - draw[winner] <= MATTERS);
-            }
-        }
-        let share = |count: u32| f64::from(count) / draws.len().max(1) as f64;
+        let winners: Vec<usize> = draws.iter().map(|draw| lowest(draw)).collect();
+        let probability = |holds: &dyn Fn(&[f64], usize) -> bool| {
+            let draws = draws.iter().zip(&winners);
+            let count = draws.filter(|(draw, winner)| holds(draw, **winner)).count();
+            count as f64 / winners.len().max(1) as f64
+        };
         let candidate = |place: usize| {
             let group = order[place];
             let best = lowest(&logs(group).collect::<Vec<_>>());
@@ -170,8 +168,10 @@ impl Best {
                 trials: groups[group].len() as u64,
                 measured: trials[groups[group][best]].value,
                 expected: Estimate::new(search.measure, mean, sd),
-                probability_best: share(wins[place]),
-                probability_good: share(near[place]),
+                probability_best: probability(&|_, winner| winner == place),
+                probability_good: probability(&|draw, winner| {
+                    draw[place] - draw[winner] <= MATTERS
+                }),
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),
             }
         };
@@ -193,18 +193,6 @@ impl Best {
             settings: groups.len() as u64,
         })
     }
-}
-
-/// Keeps at most `most` of `groups`, those with the lowest values in ascending order, and `also`.
-fn keep_lowest(
-    groups: &mut Vec<usize>,
-    most: usize,
-    also: Option<usize>,
-    value: impl Fn(usize) -> f64,
-) {
-    groups.sort_by(|&a, &b| value(a).total_cmp(&value(b)));
-    groups.truncate(most);
-    groups.extend(also.filter(|also| !groups.contains(also)));
 }
 
 /// Returns the verdict of the log, otherwise Ronde's best so far, otherwise the best trial.

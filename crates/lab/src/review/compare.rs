@@ -8,10 +8,11 @@
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
+use super::Review;
 use super::best::Difference;
-use super::setting::{Setting, geometric};
+use super::setting::Setting;
 use super::trial::INTERVAL_95;
-use super::{Review, Surface};
+use ronde_job::percentile::geometric;
 
 /// Number of thresholds and of cycle times at which two surfaces are compared.
 const PLACES: usize = 6;
@@ -86,29 +87,25 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     common.retain(|b| of_a.iter().any(|a| same_numbers(a, b)));
     let fusion_mb = meet(tried_a.fusion_mb, tried_b.fusion_mb);
     let cycle_ms = meet(tried_a.cycle_ms, tried_b.cycle_ms);
-    let mut overlap = Overlap {
+    let means = fusion_mb.zip(cycle_ms).map(|(fusion, cycle)| {
+        // Each surface with the switches of its own choice.
+        [(a, surface_a), (b, surface_b)].map(|(review, surface)| {
+            let switches = chosen(review).map_or([None; 4], |setting| setting.switches);
+            let places = Setting::grid(&spread(fusion), &spread(cycle), switches);
+            let expected = surface.at(&places).into_iter();
+            expected.map(|of| of.mean).collect::<Vec<f64>>()
+        })
+    });
+    let slower = |[a, b]: &[Vec<f64>; 2]| b.iter().zip(a).map(|(b, a)| b - a).collect();
+    // The logs do not state whether both jobs move the same bytes; scores are compared unchanged.
+    let comparable = means.as_ref().filter(|_| a.measure == b.measure);
+    Some(Overlap {
         settings: common.len() as u64,
         fusion_mb,
         cycle_ms,
-        ..Overlap::default()
-    };
-    let (Some(fusion), Some(cycle)) = (fusion_mb, cycle_ms) else {
-        return Some(overlap);
-    };
-    // Each surface with the switches of its own choice.
-    let of = |review: &Review, surface: &Surface| -> Vec<f64> {
-        let switches = chosen(review).map_or([None; 4], |setting| setting.switches);
-        let places = Setting::grid(&spread(fusion), &spread(cycle), switches);
-        surface.at(&places).iter().map(|of| of.mean).collect()
-    };
-    let (means_a, means_b) = (of(a, surface_a), of(b, surface_b));
-    overlap.correlation = correlation(&means_a, &means_b);
-    // The logs do not state whether both jobs move the same bytes; scores are compared unchanged.
-    overlap.slower = (a.measure == b.measure).then(|| {
-        let logs = means_a.iter().zip(&means_b).map(|(a, b)| b - a);
-        Difference::of(logs.collect())
-    });
-    Some(overlap)
+        correlation: means.as_ref().and_then(|[a, b]| correlation(a, b)),
+        slower: comparable.map(slower).map(Difference::of),
+    })
 }
 
 fn preference(a: &Review, b: &Review) -> Option<Preference> {
@@ -158,37 +155,10 @@ fn meet(a: [f64; 2], b: [f64; 2]) -> Option<[f64; 2]> {
 
 fn spread([low, high]: [f64; 2]) -> Vec<f64> {
     let from = if low > 0.0 { low } else { high / 64.0 };
-    if !(from > 0.0 && high > from) {
-        return vec![high];
-    }
     geometric([from, high], PLACES)
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let [sd_a, sd_b] = [a, b].map(|values| values.population_std_dev());
     (sd_a > FLAT && sd_b > FLAT).then(|| a.population_covariance(b) / (sd_a * sd_b))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::review::tests::reviewed;
-    use crate::review::trial::tests::HOROVOD;
-
-    /// Comparison of two logs, between which there is an empty line.
-    fn answer(input: &str) -> String {
-        let (a, b) = input.split_once("\n\n").unwrap();
-        let [a, b] = [a, b].map(|rows| match rows {
-            "no trials" => reviewed(HOROVOD, ""),
-            rows => reviewed(HOROVOD, &format!("{rows}\n")),
-        });
-        let found = compare(&a, &b);
-        let overlap = ronde_cases::rounded(&found.overlap);
-        format!("{overlap}\n{}", ronde_cases::rounded(&found.preference))
-    }
-
-    #[test]
-    fn comparisons_of_logs() {
-        ronde_cases::check("review_comparisons.txt", answer);
-    }
 }

@@ -1,4 +1,4 @@
-//! Cost of a search for the job, and the step at which the gain has paid for it.
+//! Cost of a search for the job, and the step at which the time saved equals it.
 
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub struct Cost {
     pub share: f64,
     /// The baseline.
     pub against: Against,
-    /// Step from the start of the search at which the gain has paid for it, if it is known.
+    /// Step from the start of the search at which the time saved equals the cost, if it is known.
     pub payback_step: Option<u64>,
 }
 
@@ -72,12 +72,10 @@ impl Cost {
 
 /// Mean of the log step times of a setting's trials, weighted by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0.0);
     let trials = search.trials.iter();
-    for trial in trials.filter(|trial| trial.setting.is_near(setting)) {
-        let steps = trial.steps.unwrap_or(1).max(1) as f64;
-        sum += steps * trial.log;
-        count += steps;
-    }
-    (count > 0.0).then(|| sum / count)
+    let near = trials.filter(|trial| trial.setting.is_near(setting));
+    let weight = |trial: &&Trial| trial.steps.unwrap_or(1).max(1) as f64;
+    let sum: f64 = near.clone().map(|trial| weight(&trial) * trial.log).sum();
+    let weights: f64 = near.map(|trial| weight(&trial)).sum();
+    (weights > 0.0).then(|| sum / weights)
 }

@@ -67,7 +67,9 @@ fn of_ronde(search: &Search) -> Ending {
     let mut steps_left = None;
     let evidence = match search.trials.last() {
         _ if search.reverted => {
-            "the row \"reverted\" says that the chosen settings turned out slower, and the default is in force again".to_owned()
+            "the row \"reverted\" says that the chosen settings turned out slower, and the default \
+             is in force again"
+                .to_owned()
         }
         _ if finished => "the row \"final\" has the verdict".to_owned(),
         None => "the job ended during the first sample".to_owned(),
@@ -121,8 +123,9 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
             given - 1
         )),
         (None, ..) => evidence.push(format!(
-            "{} of one combination of switches are more than the {default} of Horovod's default: HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was \
-             set to {} or more (--max-samples states it)",
+            "{} of one combination of switches are more than the {default} of Horovod's default: \
+             HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was set to {} or more (--max-samples states \
+             it)",
             counted(first, "trial"),
             first - 1
         )),

@@ -10,10 +10,11 @@ use serde::Serialize;
 use statrs::statistics::Statistics;
 
 use super::best::{Difference, MATTERS, lowest};
-use super::setting::{Setting, Switch, geometric, range};
+use super::setting::{Setting, Switch};
 use super::surface::Surface;
 use super::trial::Search;
-use crate::sweep::statistics::mean;
+use crate::sweep::statistics::{by_value, mean};
+use ronde_job::percentile::{geometric, range};
 
 /// A knob is dead if its worst level is certainly slower than its best by less than this share.
 const DEAD: f64 = 0.02;
@@ -40,7 +41,7 @@ impl Knob {
         match self {
             Self::FusionMb => setting.fusion_mb,
             Self::CycleMs => setting.cycle_ms,
-            Self::Switch(switch) => f64::from(u8::from(setting.switch(switch) == Some(true))),
+            Self::Switch(switch) => f64::from(setting.switch(switch) == Some(true)),
         }
     }
 }
@@ -94,75 +95,56 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let draws = surface.draws(&settings);
     let switches = search.switches.iter().copied().map(Knob::Switch);
     let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter().chain(switches);
-    let of_knob = |knob: Knob| {
-        let range = range(tried(knob));
-        let levels = match knob {
-            Knob::FusionMb => &fusion[..],
-            Knob::CycleMs => &cycle,
-            Knob::Switch(_) if range[0] < range[1] => &[0.0, 1.0],
-            Knob::Switch(_) => &range[..1],
-        };
-        effect(knob, levels, range, &settings, &draws)
-    };
+    let of_knob = |knob: Knob| effect(knob, range(tried(knob)), &settings, &draws);
     knobs.map(of_knob).collect()
 }
 
-/// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
-/// 0 is a separate regime and has no place on a logarithmic scale.
-fn spaced(tried: impl Iterator<Item = f64>, levels: usize) -> Vec<f64> {
-    let [low, high] = range(tried.filter(|value| *value > 0.0));
-    match low {
-        low if !low.is_finite() => vec![0.0],
-        low if high <= low * 1.0001 => vec![high],
-        _ => geometric([low, high], levels),
+/// Geometrically spaced levels over the values tried. A value of 0 is a separate regime and has no
+/// place on a logarithmic scale; it is a level beside one other value, or alone.
+fn spaced(tried: impl Iterator<Item = f64> + Clone, count: usize) -> Vec<f64> {
+    let [low, high] = range(tried.clone().filter(|value| *value > 0.0));
+    let mut levels = geometric([low, high], count);
+    levels.retain(|level| level.is_finite()); // none without values above 0
+    if levels.len() < 2 && tried.into_iter().any(|value| value <= 0.0) {
+        levels.insert(0, 0.0);
     }
+    levels
 }
 
-fn effect(
-    knob: Knob,
-    levels: &[f64],
-    range: [f64; 2],
-    settings: &[Setting],
-    draws: &[Vec<f64>],
-) -> Effect {
-    let with = |level: &f64| {
-        let settings = (0..settings.len()).filter(|&index| knob.of(&settings[index]) == *level);
-        settings.collect::<Vec<usize>>()
-    };
-    let members: Vec<Vec<usize>> = levels.iter().map(with).collect();
+fn effect(knob: Knob, range: [f64; 2], settings: &[Setting], draws: &[Vec<f64>]) -> Effect {
+    let values: Vec<f64> = settings.iter().map(|setting| knob.of(setting)).collect();
+    let members = by_value(&values);
     // Mean of each surface at each level of the knob.
     let at = |draw: &[f64], of: &[usize]| mean(of.iter().map(|&index| draw[index]).collect());
     let main = |draw: &Vec<f64>| members.iter().map(|of| at(draw, of)).collect();
     let mains: Vec<Vec<f64>> = draws.iter().map(main).collect();
     let sum = |level: usize| mains.iter().map(|main| main[level]).sum();
-    let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
+    let sums: Vec<f64> = (0..members.len()).map(sum).collect();
     let best = lowest(&sums);
     let worst = lowest(&sums.iter().map(|sum| -sum).collect::<Vec<_>>());
     let reach = Difference::of(mains.iter().map(|main| main[worst] - main[best]).collect());
     let shares = draws.iter().zip(&mains).map(|(draw, main)| {
-        // A flat surface has no variance to share.
         let share = main.population_variance() / draw.population_variance();
+        // A flat surface has no variance to share.
         if share.is_finite() {
             share.min(1.0)
         } else {
             0.0
         }
     });
+    let level = |index: usize| values[members[index][0]];
+    let fixed = members.len() < 2;
     Effect {
         knob,
         importance: match reach {
-            _ if levels.len() < 2 => Importance::Fixed,
+            _ if fixed => Importance::Fixed,
             Difference { low, .. } if low > MATTERS => Importance::Matters,
             Difference { high, .. } if high < DEAD => Importance::Dead,
             _ => Importance::Unclear,
         },
-        range: if levels.len() < 2 {
-            [levels[0]; 2]
-        } else {
-            range
-        },
-        best: levels[best],
-        worst: levels[worst],
+        range: if fixed { [level(0); 2] } else { range },
+        best: level(best),
+        worst: level(worst),
         reach,
         share: shares.mean(),
     }

@@ -37,6 +37,7 @@ mod trail;
 mod trial;
 
 use ronde_job::gate::Withheld;
+use ronde_job::percentile::range;
 use ronde_job::units::counted;
 use ronde_tuner::LogContents;
 use serde::Serialize;
@@ -50,7 +51,7 @@ pub use gain::{Contest, Gain};
 pub use knobs::{Effect, Importance, Knob};
 pub use next::Next;
 pub use noise::{Noise, Repeated, Scatter};
-pub use setting::{Setting, Switch, geometric, range};
+pub use setting::{Setting, Switch};
 pub use surface::Surface;
 pub use trial::{Measure, Phase, Trial, Writer};
 
@@ -156,7 +157,8 @@ fn one(mut search: Search, source: String, known: &Known) -> Review {
     let count = search.trials.len();
     if (1..TRIALS_FEW).contains(&count) {
         search.warnings.push(format!(
-            "{} are too few for a reliable surface: expected values depend mostly on the model's prior",
+            "{} are too few for a reliable surface: expected values depend mostly on the model's \
+             prior",
             counted(count as u64, "trial"),
         ));
     }

@@ -10,7 +10,7 @@ use super::surface::Surface;
 const WORTH: f64 = 0.005;
 /// Settings with this share of the largest expected improvement count as equally promising.
 const NEARLY: f64 = 0.8;
-/// Relative difference that trials should detect, with 5 % false positives and 20 % false negatives.
+/// Relative difference that trials should detect: 5 % false positives, 20 % false negatives.
 const DIFFERENCE: f64 = 0.02;
 const ERRORS: f64 = 1.96 + 0.8416;
 
@@ -34,16 +34,15 @@ impl Next {
         settings.extend(surface.lattice(favourite.switches));
         let draws = surface.draws(&settings);
         let count = draws.len().max(1) as f64;
-        let mut promise = vec![(0.0, 0.0); settings.len()];
-        for draw in &draws {
-            for (sums, value) in promise.iter_mut().zip(draw) {
-                let gain = draw[0] - value;
-                if gain > 0.0 {
-                    sums.0 += gain / count;
-                    sums.1 += 1.0 / count;
-                }
-            }
-        }
+        let promise = |place: usize| {
+            let gains = draws.iter().map(|draw| draw[0] - draw[place]);
+            let gains: Vec<f64> = gains.filter(|gain| *gain > 0.0).collect();
+            (
+                gains.iter().sum::<f64>() / count,
+                gains.len() as f64 / count,
+            )
+        };
+        let promise: Vec<(f64, f64)> = (0..settings.len()).map(promise).collect();
         let most = promise.iter().map(|(gain, _)| *gain).fold(0.0, f64::max);
         // Far from all trials any result is possible: of the equally promising settings, the
         // nearest.

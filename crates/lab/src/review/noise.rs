@@ -64,6 +64,7 @@ impl Noise {
         let repeated = groups.iter().filter(|group| group.len() > 1);
         // Among equals, the first.
         let most = repeated.max_by_key(|group| (group.len(), Reverse(group[0])));
+        let surface = surface.filter(|_| trials.len() > 2);
         let fitted = surface.map(Surface::noise).map(|noise| Scatter {
             sd: noise.sd,
             low: noise.low,
@@ -74,7 +75,7 @@ impl Noise {
         Self {
             replicates: replicates(trials, groups),
             neighbours: neighbours(trials, groups),
-            fitted: fitted.filter(|_| trials.len() > 2),
+            fitted,
             stated_sd: percentile_of(stated, 0.5),
             most_often: most.map(|group| Repeated {
                 setting: trials[group[0]].setting,
@@ -154,19 +155,4 @@ fn scatter(squares: f64, freedom: u64) -> Option<Scatter> {
         high: end(0.025),
         differences: freedom,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::review::trial::tests::{HOROVOD, read};
-
-    #[test]
-    fn a_hundred_thousand_trials_are_grouped_at_once() {
-        let row = |i: u32| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i);
-        let rows: String = (0..100_000).map(row).collect();
-        let groups = groups(&read(HOROVOD, &rows)[0].trials);
-        assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);
-        assert!((5_001..=10_000).contains(&groups.len()), "{}", groups.len());
-    }
 }

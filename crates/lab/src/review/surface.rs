@@ -2,8 +2,9 @@
 
 use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
 
-use super::setting::{Setting, Switch, range};
+use super::setting::{Setting, Switch};
 use super::trial::{Search, Trial};
+use ronde_job::percentile::range;
 
 /// Ranges of the lattice that Ronde's tuner searches; a log with other values widens them.
 const FUSION_MB: [f64; 2] = [1.0 / 16.0, 256.0];
@@ -110,7 +111,7 @@ fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
 }
 
 fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
-    let switch = |switch: &Switch| f64::from(u8::from(setting.switch(*switch).unwrap_or(false)));
+    let switch = |switch: &Switch| f64::from(setting.switch(*switch).unwrap_or(false));
     let mut values = vec![setting.fusion_mb, setting.cycle_ms];
     values.extend(varied.iter().map(switch));
     space.point(&values).ok()

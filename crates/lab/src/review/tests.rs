@@ -3,15 +3,12 @@
 use ronde_tuner::read_log;
 
 use super::*;
-use crate::review::trial::tests::{HOROVOD, RONDE};
 
-/// Returns the review of a log that has one search.
-pub(super) fn reviewed(header: &str, rows: &str) -> Review {
-    let log = read_log(&format!("{header}{rows}")).unwrap();
-    let mut reviews = review(&log, "a.csv", &Known::default());
-    assert_eq!(reviews.len(), 1);
-    reviews.remove(0)
-}
+const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,\
+                     cycle_time_ms,tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,\
+                     step_ms_ci95,predicted_step_ms,negotiate_share\n";
+const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,\
+                       cache_enabled,cycle_time_ms,tensor_fusion_threshold,score\n";
 
 /// Rows of a line of the file of cases.
 fn expanded(line: &str) -> String {
@@ -72,4 +69,32 @@ fn answer(input: &str) -> String {
 #[test]
 fn reviews_of_logs() {
     ronde_cases::check("reviews.txt", answer);
+}
+
+/// Comparison of two logs, between which there is an empty line.
+fn compared(input: &str) -> String {
+    let (a, b) = input.split_once("\n\n").unwrap();
+    let [a, b] = [a, b].map(|rows| {
+        let rows = rows.trim_start_matches("no trials");
+        let log = read_log(&format!("{HOROVOD}{rows}\n")).unwrap();
+        review(&log, "a.csv", &Known::default()).remove(0)
+    });
+    let found = compare(&a, &b);
+    let overlap = ronde_cases::rounded(&found.overlap);
+    format!("{overlap}\n{}", ronde_cases::rounded(&found.preference))
+}
+
+#[test]
+fn comparisons_of_logs() {
+    ronde_cases::check("review_comparisons.txt", compared);
+}
+
+#[test]
+fn a_hundred_thousand_trials_are_grouped_at_once() {
+    let row = |i: u32| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i);
+    let rows: String = (0..100_000).map(row).collect();
+    let log = read_log(&format!("{HOROVOD}{rows}")).unwrap();
+    let groups = noise::groups(&searches(&log)[0].trials);
+    assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);
+    assert!((5_001..=10_000).contains(&groups.len()), "{}", groups.len());
 }

@@ -67,13 +67,8 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
             continue;
         }
         for trial in chunk {
-            if trial.phase == Phase::Default {
-                trail.push(measured(search, trial, "Default".to_owned(), None));
-                default = Some(trial);
-            } else {
-                let name = format!("Sample {}", trial.number);
-                trail.push(measured(search, trial, name, default));
-            }
+            trail.push(measured(search, trial, default));
+            default = default.or(Some(trial).filter(|trial| trial.phase == Phase::Default));
         }
     }
     if let Some(chosen) = search.end.as_ref().and_then(Setting::of) {
@@ -91,7 +86,11 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
 }
 
 /// `Sample 1 (4 MiB, 1 ms): 80.0 ms in 8 steps, −20.0 % against the default (90 ms expected).`
-fn measured(search: &Search, trial: &Trial, name: String, default: Option<&Trial>) -> String {
+fn measured(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
+    let name = match trial.phase {
+        Phase::Default => "Default".to_owned(),
+        _ => format!("Sample {}", trial.number),
+    };
     let setting = trial.setting.words(&search.varied());
     let mut sentence = format!("{name} ({setting}): {}", search.measure.words(trial.value));
     if let Some(steps) = trial.steps {

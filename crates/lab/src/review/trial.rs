@@ -233,19 +233,3 @@ fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Tri
         log: measure.log(value),
     })
 }
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use ronde_tuner::read_log;
-
-    pub(crate) const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
-         tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
-    pub(crate) const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,\
-         cycle_time_ms,tensor_fusion_threshold,score\n";
-
-    /// Returns the searches of a log with these rows.
-    pub(crate) fn read(header: &str, rows: &str) -> Vec<Search> {
-        searches(&read_log(&format!("{header}{rows}")).unwrap())
-    }
-}

@@ -40,22 +40,9 @@ impl Design {
     /// Returns the distinct points of the grid on `np` ranks, without the default.
     pub fn grid(&self, np: u32) -> Vec<Point> {
         let mut seen = HashSet::from([Point::default_of(np).key()]);
-        let mut points = Vec::new();
-        for &hierarchical_allreduce in &self.hierarchical_allreduce {
-            for &cache in &self.cache {
-                for &cycle_time_ms in &self.cycle_time_ms {
-                    for &fusion_threshold_bytes in &self.fusion_threshold_bytes {
-                        points.push(Point {
-                            np,
-                            fusion_threshold_bytes,
-                            cycle_time_ms,
-                            cache,
-                            hierarchical_allreduce,
-                        });
-                    }
-                }
-            }
-        }
+        let (fusion, cycles) = (&self.fusion_threshold_bytes, &self.cycle_time_ms);
+        let hierarchical = &self.hierarchical_allreduce;
+        let mut points = Point::grid(np, fusion, cycles, &self.cache, hierarchical);
         points.retain(|point| seen.insert(point.key()));
         points
     }
@@ -64,17 +51,5 @@ impl Design {
     pub fn points(&self) -> Vec<Point> {
         let of_ranks = |&np: &u32| [Point::default_of(np)].into_iter().chain(self.grid(np));
         self.np.iter().flat_map(of_ranks).collect()
-    }
-}
-
-/// Hashable key of a point; equal points have equal keys.
-pub(super) type Key = (u32, u64, u64, [bool; 2]);
-
-impl Point {
-    pub(super) fn key(&self) -> Key {
-        let switches = [self.cache, self.hierarchical_allreduce];
-        // The sum converts −0 to 0.
-        let cycle_bits = (self.cycle_time_ms + 0.0).to_bits();
-        (self.np, self.fusion_threshold_bytes, cycle_bits, switches)
     }
 }

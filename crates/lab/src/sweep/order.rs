@@ -14,17 +14,15 @@
 //! With a budget, a block or round begins only if its measurements fit into the remaining time, at
 //! the speed so far and with the minimum number of steps.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ops::Range;
 
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-use super::design::Key;
 use super::{Design, Phase, Point, Row, SoFar, verdict};
 use crate::bench::STEPS_BEFORE_CUT;
+use ronde_job::point::PointKey;
 
 /// Maximum number of points between two measurements of the default.
 const DEFAULT_EVERY: usize = 6;
@@ -46,33 +44,17 @@ pub struct Task {
     pub block: u32,
 }
 
-/// Order of a sweep's measurements.
-#[derive(Debug)]
-pub struct SweepOrder<'a> {
-    design: &'a Design,
-    /// Cache: for each number of ranks, the points to confirm after this many rows of the grid.
-    confirmed: RefCell<HashMap<u32, (usize, Vec<Point>)>>,
-}
-
-impl<'a> SweepOrder<'a> {
-    /// Creates the order of a sweep of `design`.
-    pub fn new(design: &'a Design) -> Self {
-        Self {
-            design,
-            confirmed: RefCell::default(),
-        }
-    }
-
+impl Design {
     /// Returns the next measurement after `rows`; `None` at the end of the sweep or its budget.
     pub fn next(&self, rows: &[Row]) -> Option<Task> {
         let fits = |agenda: &Agenda, more: usize| {
-            agenda.is_begun || fits(self.design, rows, agenda.left.len() + more)
+            agenda.is_begun || fits(self, rows, agenda.left.len() + more)
         };
         let has_left = |agenda: &Agenda| !agenda.left.is_empty();
-        let more = self.design.confirm.min(1) as usize * self.confirmed_expected();
-        let of_grid = self.grid(rows).find(has_left);
+        let more = self.confirm.min(1) as usize * self.confirmed_expected();
+        let of_grid = self.grid_left(rows).find(has_left);
         let of_grid = of_grid.filter(|agenda| fits(agenda, more));
-        let confirmation = || self.confirmation(rows).find(has_left);
+        let confirmation = || self.confirmation_left(rows).find(has_left);
         let agenda = of_grid.or_else(|| confirmation().filter(|agenda| fits(agenda, 0)));
         agenda?.left.first().copied()
     }
@@ -80,55 +62,47 @@ impl<'a> SweepOrder<'a> {
     /// Estimates the number of remaining measurements, if later blocks leave out no more points.
     pub fn left(&self, rows: &[Row]) -> usize {
         let left = |agenda: Agenda| agenda.left.len();
-        match self.grid(rows).map(left).sum() {
-            0 => self.confirmation(rows).map(left).sum(),
-            of_grid => of_grid + self.design.confirm as usize * self.confirmed_expected(),
+        match self.grid_left(rows).map(left).sum() {
+            0 => self.confirmation_left(rows).map(left).sum(),
+            of_grid => of_grid + self.confirm as usize * self.confirmed_expected(),
         }
+    }
+
+    /// Returns the remaining measurements that verify predictions, for which `points` take turns.
+    pub fn verification_left(&self, points: &[Point], rows: &[Row]) -> Vec<Task> {
+        let blocks = 0..self.confirm.max(1);
+        let turns = |block| Agenda::of_turns(Phase::Verify, block, points, self.seed, rows);
+        blocks.flat_map(|block| turns(block).left).collect()
     }
 
     fn confirmed_expected(&self) -> usize {
-        self.design.np.len() * CONFIRMED_EXPECTED
+        self.np.len() * CONFIRMED_EXPECTED
     }
 
-    fn grid(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
-        (0..self.design.repeats).map(move |block| Agenda::of_block(self.design, rows, block))
+    fn grid_left(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
+        (0..self.repeats).map(move |block| Agenda::of_block(self, rows, block))
     }
 
-    fn confirmation(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
-        let (design, first) = (self.design, self.design.repeats);
-        let ranks = shuffled(design.np.clone(), design.seed, first).into_iter();
+    fn confirmation_left(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
+        let first = self.repeats;
+        let ranks = shuffled(self.np.clone(), self.seed, first).into_iter();
+        let ranks = ranks.filter(|_| self.confirm > 0);
         ranks.flat_map(move |np| {
-            let points = self.candidates(rows, np);
-            let blocks = first..first.saturating_add(design.confirm);
-            blocks.map(move |block| {
-                Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows)
-            })
+            let points = candidates(rows, np);
+            let blocks = first..first.saturating_add(self.confirm);
+            blocks
+                .map(move |block| Agenda::of_turns(Phase::Confirm, block, &points, self.seed, rows))
         })
-    }
-
-    /// Returns the default and the points that cannot be distinguished from the best.
-    fn candidates(&self, rows: &[Row], np: u32) -> Vec<Point> {
-        if self.design.confirm == 0 {
-            return Vec::new();
-        }
-        let is_of_grid = |row: &&Row| row.phase == Phase::Grid && row.point.np == np;
-        let count = rows.iter().filter(is_of_grid).count();
-        let mut confirmed = self.confirmed.borrow_mut();
-        match confirmed.get(&np) {
-            Some((of, points)) if *of == count => points.clone(),
-            _ => {
-                let of_grid: Vec<Row> = rows.iter().filter(is_of_grid).cloned().collect();
-                let points = candidates(&of_grid);
-                confirmed.insert(np, (count, points.clone()));
-                points
-            }
-        }
     }
 }
 
-/// Returns the points to confirm, from the measurements of a grid on one number of ranks.
-fn candidates(of_grid: &[Row]) -> Vec<Point> {
-    let verdict = verdict(of_grid);
+/// Returns the default and the points that cannot be distinguished from the best in the grid on
+/// `np` ranks.
+fn candidates(rows: &[Row], np: u32) -> Vec<Point> {
+    let of_grid = rows
+        .iter()
+        .filter(|row| row.phase == Phase::Grid && row.point.np == np);
+    let verdict = verdict(&of_grid.cloned().collect::<Vec<_>>());
     let findings = verdict.findings.iter();
     // The best point is tied, and first.
     let tied = findings.flat_map(|finding| finding.ties().map(|outcome| outcome.point));
@@ -137,18 +111,6 @@ fn candidates(of_grid: &[Row]) -> Vec<Point> {
     // If the default is best, there is no gain to confirm.
     points.extend(points.first().map(|point| Point::default_of(point.np)));
     points
-}
-
-/// Returns the remaining measurements of a few `points`, which take turns in each of `blocks`.
-pub fn turns(
-    phase: Phase,
-    blocks: Range<u32>,
-    points: &[Point],
-    seed: u64,
-    rows: &[Row],
-) -> Vec<Task> {
-    let agendas = blocks.map(|block| Agenda::of_turns(phase, block, points, seed, rows));
-    agendas.flat_map(|agenda| agenda.left).collect()
 }
 
 /// Remaining measurements of a block, in order.
@@ -180,7 +142,7 @@ impl Agenda {
 
     /// Removes the measurements in `rows` from `sequence`, each as often as it occurs.
     fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
-        let mut have: HashMap<Key, usize> = HashMap::new();
+        let mut have: HashMap<PointKey, usize> = HashMap::new();
         for row in rows {
             if row.phase == phase && row.block == block {
                 *have.entry(row.point.key()).or_default() += 1;
@@ -207,8 +169,7 @@ fn fits(design: &Design, rows: &[Row], count: usize) -> bool {
     let (Some(budget_s), Some(last)) = (design.budget_s, rows.last()) else {
         return true;
     };
-    let steps = |row: &Row| design.warmup + row.times.map_or(0, |times| times.steps);
-    let done: u32 = rows.iter().map(steps).sum();
+    let done: u32 = rows.iter().map(|row| design.warmup + row.steps).sum();
     let seconds_per_step = last.at_s / f64::from(done.max(1));
     let steps = count * (design.warmup as usize + STEPS_BEFORE_CUT);
     last.at_s + steps as f64 * seconds_per_step <= budget_s

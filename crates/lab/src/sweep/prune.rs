@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use super::design::Key;
-use super::{Point, Row, Status, StepTimes};
+use super::{Point, Row, Status, StepSummary};
 use ronde_job::percentile::percentile_of;
+use ronde_job::point::PointKey;
 
 /// Ratio to the best from which a point is clearly worse.
 const CLEARLY: f64 = 1.5;
@@ -19,7 +19,7 @@ const FAILURES_MOST: usize = 2;
 
 /// Measurements so far on one number of ranks.
 pub struct SoFar<'a> {
-    of_points: BTreeMap<Key, Vec<&'a Row>>,
+    of_points: BTreeMap<PointKey, Vec<&'a Row>>,
     /// Point with the lowest median step time, and that time in ms; of equal points, the first in
     /// the order of their values. `None` before the first complete measurement.
     pub best: Option<(Point, f64)>,
@@ -29,7 +29,7 @@ pub struct SoFar<'a> {
 impl<'a> SoFar<'a> {
     /// Groups those of `rows` that are on `np` ranks.
     pub fn new(rows: impl Iterator<Item = &'a Row>, np: u32) -> Self {
-        let mut of_points: BTreeMap<Key, Vec<&Row>> = BTreeMap::new();
+        let mut of_points: BTreeMap<PointKey, Vec<&Row>> = BTreeMap::new();
         for row in rows.filter(|row| row.point.np == np) {
             of_points.entry(row.point.key()).or_default().push(row);
         }
@@ -80,7 +80,7 @@ impl<'a> SoFar<'a> {
     }
 }
 
-fn complete(rows: &[&Row], of: fn(&StepTimes) -> f64) -> Vec<f64> {
+fn complete(rows: &[&Row], of: fn(&StepSummary) -> f64) -> Vec<f64> {
     let complete = rows.iter().filter(|row| row.status == Status::Done);
     let times = complete.filter_map(|row| row.times.as_ref());
     times.map(of).collect()

@@ -72,21 +72,25 @@ impl Fit {
     }
 
     pub(super) fn of_all(points: usize, observations: &[Observation]) -> Self {
-        let [effects, blocks, residuals] = effects(points, observations, false);
+        let [of_point, of_block] = groups(points, observations);
+        let mut residuals: Vec<f64> = observations.iter().map(|one| one.ln_ms).collect();
+        let [effects, blocks] = effects([&of_point, &of_block], &mut residuals, mean);
         let mut counts = vec![BTreeMap::new(); points];
         for one in observations {
             *counts[one.point].entry(one.block).or_default() += 1.0;
         }
-        let level = mean(observations.iter().map(|o| blocks[o.block]).collect());
-        let has = |block: usize| observations.iter().any(|one| one.block == block);
-        let state = |(block, state)| has(block).then_some(state - level);
+        let level = mean(observations.iter().map(|one| blocks[one.block]).collect());
         let freedom = observations.len() - determined(points, blocks.len(), observations);
         let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
-        let means = effects.iter().zip(&counts);
-        let means = means.map(|(effect, counts)| (!counts.is_empty()).then_some(effect + level));
+        // Without observations there is no effect.
+        let known = |effects: Vec<f64>, groups: &[Vec<usize>], level: f64| {
+            let effects = effects.into_iter().zip(groups);
+            let effects = effects.map(|(of, group)| (!group.is_empty()).then_some(of + level));
+            effects.collect()
+        };
         Self {
-            means: means.collect(),
-            states: blocks.into_iter().enumerate().map(state).collect(),
+            means: known(effects, &of_point, level),
+            states: known(blocks, &of_block, -level),
             counts,
             freedom,
             variance: (freedom > 0).then(|| squares / freedom as f64),
@@ -144,61 +148,57 @@ impl Fit {
     }
 }
 
-type Center = fn(Vec<f64>) -> f64;
-
-/// Returns the additive effects of points and of blocks, and the residuals of the observations.
-///
-/// The effects are fitted in turns until they converge. With means the result is the least-squares
-/// fit. With medians (`robust`) it is Tukey's median polish ("Exploratory Data Analysis", 1977),
-/// which is robust against a few outliers.
-fn effects(points: usize, observations: &[Observation], robust: bool) -> [Vec<f64>; 3] {
-    let center: Center = if robust { median } else { mean };
-    let blocks = observations.iter().map(|o| o.block + 1).max().unwrap_or(0);
-    let (mut of_point, mut of_block) = (vec![Vec::new(); points], vec![Vec::new(); blocks]);
+/// Returns the indices of the observations of each point and of each block.
+fn groups(points: usize, observations: &[Observation]) -> [Vec<Vec<usize>>; 2] {
+    let blocks = observations.iter().map(|one| one.block + 1).max();
+    let mut groups = [points, blocks.unwrap_or(0)].map(|count| vec![Vec::new(); count]);
     for (index, observation) in observations.iter().enumerate() {
-        of_point[observation.point].push(index);
-        of_block[observation.block].push(index);
+        groups[0][observation.point].push(index);
+        groups[1][observation.block].push(index);
     }
-    let (mut points, mut blocks) = (vec![0.0; points], vec![0.0; blocks]);
-    let mut residuals: Vec<f64> = observations.iter().map(|o| o.ln_ms).collect();
-    if robust {
-        // Medians converge to a result that depends on the starting point. With blocks first, it is
-        // independent of constant factors between blocks.
-        shift(&mut blocks, &of_block, &mut residuals, center);
-    }
+    groups
+}
+
+/// Returns the additive effect of each group of several factors on `values`, and leaves the
+/// residuals in `values`.
+///
+/// The effects are fitted in turns until they converge. With means as centers the result is the
+/// least-squares fit. With medians it is Tukey's median polish ("Exploratory Data Analysis", 1977),
+/// which is robust against a few outliers; it depends on the order of the factors, and is
+/// independent of constant effects of the first one.
+pub(super) fn effects<const N: usize>(
+    factors: [&[Vec<usize>]; N],
+    values: &mut [f64],
+    center: fn(Vec<f64>) -> f64,
+) -> [Vec<f64>; N] {
+    let mut effects = factors.map(|groups| vec![0.0; groups.len()]);
     for _ in 0..TURNS {
-        let of_points = shift(&mut points, &of_point, &mut residuals, center);
-        let of_blocks = shift(&mut blocks, &of_block, &mut residuals, center);
-        if of_points.max(of_blocks) < CONVERGED {
+        let mut moved: f64 = 0.0;
+        for (effects, groups) in effects.iter_mut().zip(factors) {
+            for (effect, members) in effects.iter_mut().zip(groups) {
+                let by = center(members.iter().map(|&index| values[index]).collect());
+                members.iter().for_each(|&index| values[index] -= by);
+                *effect += by;
+                moved = moved.max(by.abs());
+            }
+        }
+        if moved < CONVERGED {
             break;
         }
     }
-    [points, blocks, residuals]
+    effects
 }
 
-/// Moves the center of each group's residuals into its effect; returns the largest move.
-pub(super) fn shift(
-    effects: &mut [f64],
-    groups: &[Vec<usize>],
-    residuals: &mut [f64],
-    center: Center,
-) -> f64 {
-    let mut moved: f64 = 0.0;
-    for (effect, members) in effects.iter_mut().zip(groups) {
-        let by = center(members.iter().map(|&index| residuals[index]).collect());
-        members.iter().for_each(|&index| residuals[index] -= by);
-        *effect += by;
-        moved = moved.max(by.abs());
-    }
-    moved
+/// Indices of equal values together, in ascending order of the values.
+pub(crate) fn by_value(values: &[f64]) -> Vec<Vec<usize>> {
+    let mut indices: Vec<usize> = (0..values.len()).collect();
+    indices.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let groups = indices.chunk_by(|&a, &b| values[a] == values[b]);
+    groups.map(<[usize]>::to_vec).collect()
 }
 
 pub(crate) fn mean(values: Vec<f64>) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-fn median(values: Vec<f64>) -> f64 {
-    percentile_of(values, 0.5).unwrap_or(0.0)
 }
 
 /// Number of effects of points and blocks that the observations determine: both, less one for each
@@ -221,7 +221,10 @@ fn determined(points: usize, blocks: usize, observations: &[Observation]) -> usi
 /// another program ran on the machine. At most a tenth of the observations, and at least two of
 /// each point remain.
 fn strays(points: usize, observations: &[Observation]) -> Vec<usize> {
-    let [_, _, residuals] = effects(points, observations, true);
+    let [of_point, of_block] = groups(points, observations);
+    let mut residuals: Vec<f64> = observations.iter().map(|one| one.ln_ms).collect();
+    let median = |values| percentile_of(values, 0.5).unwrap_or(0.0);
+    effects([&of_block, &of_point], &mut residuals, median);
     let distance = |index: &usize| residuals[*index].abs();
     let indices = || 0..observations.len();
     let distances = indices().map(|index| distance(&index));
@@ -229,8 +232,7 @@ fn strays(points: usize, observations: &[Observation]) -> Vec<usize> {
     let limit = scale.map_or(f64::INFINITY, |median| STRAY * median / MEDIAN_OF_ABS);
     let mut far: Vec<usize> = indices().filter(|index| distance(index) > limit).collect();
     far.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
-    let mut counts = vec![0; points];
-    observations.iter().for_each(|one| counts[one.point] += 1);
+    let mut counts: Vec<usize> = of_point.iter().map(Vec::len).collect();
     far.retain(|&index| {
         let count = &mut counts[observations[index].point];
         let identified = *count >= COUNT_LEAST;

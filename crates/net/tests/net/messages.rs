@@ -1,14 +1,29 @@
 //! Messages and collective operations among ranks of one process.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::support::{as_ranks, configs, free_address, join, wait};
 use ronde_net::{Comm, NetError, Parts, part_range};
 
-/// Bytes that rank `rank` sends as message `number`.
+/// Bytes that rank `rank` sends as message `number`: copied, as a rank that does not turn sends no
+/// heartbeats.
 fn pattern(rank: usize, number: usize, bytes: usize) -> Vec<u8> {
-    let byte = |at: usize| (at * 31 + rank * 7 + number * 13 + (at >> 8)) as u8;
-    (0..bytes).map(byte).collect()
+    const PERIOD: usize = 100_003;
+    static BYTES: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..PERIOD).map(|at| (at * 31 + (at >> 8)) as u8).collect());
+    let begin = rank * 7 + number * 13;
+    let mut pattern = Vec::with_capacity(bytes);
+    while pattern.len() < bytes {
+        let next = &BYTES[(begin + pattern.len()) % PERIOD..];
+        pattern.extend_from_slice(&next[..next.len().min(bytes - pattern.len())]);
+    }
+    pattern
+}
+
+/// Such bytes of ranks `0..size`, one after another.
+fn of_all(size: usize, of: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+    (0..size).map(of).collect::<Vec<_>>().concat()
 }
 
 #[test]
@@ -22,7 +37,7 @@ fn collective_operations_move_every_byte_to_its_place() {
 
                 let all = comm.allgather(of(rank), vec![0; size * bytes], bytes);
                 let all = wait(&mesh, all).unwrap().1;
-                assert_eq!(all, (0..size).flat_map(of).collect::<Vec<u8>>());
+                assert_eq!(all, of_all(size, of));
 
                 let root = number % size;
                 let chunk = if rank == root {
@@ -42,11 +57,11 @@ fn collective_operations_move_every_byte_to_its_place() {
                 let gathered = wait(&mesh, gathered).unwrap().1;
                 let expected = |rank| of(rank).repeat(size)[..length(rank)].to_vec();
                 if rank == root {
-                    assert_eq!(gathered, (0..size).flat_map(expected).collect::<Vec<u8>>());
+                    assert_eq!(gathered, of_all(size, expected));
                 }
                 let all = comm.allgather_parts(own, vec![0; parts.bytes()], parts);
                 let all = wait(&mesh, all).unwrap().1;
-                assert_eq!(all, (0..size).flat_map(expected).collect::<Vec<u8>>());
+                assert_eq!(all, of_all(size, expected));
 
                 // A scatter of parts and a gather of the parts put the chunk together again.
                 let part = bytes.div_ceil(size).max(1);
@@ -155,6 +170,36 @@ fn what_a_rank_has_sent_before_it_leaves_arrives_and_nothing_else_does() {
         let last = comm.receive(vec![0; 1 << 20], Some(1), 1);
         assert!(wait(&mesh, last).unwrap() == pattern(1, 1, 1 << 20));
         assert_eq!(wait(&mesh, comm.send(vec![1], 1, 1)).unwrap_err(), left);
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
+fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
+    let has_left = std::sync::Arc::new(std::sync::Barrier::new(2));
+    as_ranks(configs(2, free_address("127.0.0.1")), move |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        if config.rank == 1 {
+            // It does not wait long for rank 0, which reads nothing.
+            drop((comm, mesh));
+            has_left.wait();
+            return;
+        }
+        has_left.wait();
+        // The other side refuses the first message, and the next write fails.
+        let sends: Vec<_> = (0..100)
+            .map(|tag| {
+                let sent = comm.send(vec![1], 1, tag);
+                mesh.flush();
+                sent
+            })
+            .collect();
+        let left = NetError::Left {
+            rank: 1,
+            host: "host1".into(),
+        };
+        let last = sends.into_iter().next_back().expect("there are some");
+        assert_eq!(wait(&mesh, last).unwrap_err(), left);
         assert_eq!(mesh.check(), Ok(()));
     });
 }

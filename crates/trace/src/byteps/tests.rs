@@ -102,7 +102,7 @@ fn rows_without_a_whole() {
     );
     let warnings = source.warnings.join("\n");
     assert!(
-        warnings.contains("5 rows outside every whole synchronization"),
+        warnings.contains("5 rows that belong to no complete synchronization"),
         "{warnings}"
     );
     assert!(

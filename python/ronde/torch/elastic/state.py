@@ -42,8 +42,8 @@ class StateHandler:
         self.save()
 
     def parts(self) -> dict[str, str]:
-        """Parts of the value by name, with what must be equal on all ranks; the value as a whole has
-        the name ""."""
+        """Parts of the value by name, with what must be equal on all ranks; the value as a whole
+        has the name ""."""
         return {"": type(self.value).__name__}
 
 

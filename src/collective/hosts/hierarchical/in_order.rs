@@ -219,6 +219,11 @@ impl HierarchicalCollective {
             phases.lead_in_ns = began.elapsed().as_nanos() as u64;
             phases.late_ns = done.late_ns;
         }
+        // `hand_out_chunk` gives back as many buffers as a chunk takes here.
+        let memory = match before {
+            Some(memory) => memory,
+            None => self.part(&range),
+        };
         let Some(lane) = &self.lane else {
             let promise = None;
             return Ok(Flight {
@@ -226,10 +231,6 @@ impl HierarchicalCollective {
                 part,
                 range,
             });
-        };
-        let memory = match before {
-            Some(memory) => memory,
-            None => vec![0; part.len()],
         };
         Ok(Flight {
             promise: Some(lane.pass(index, part, memory)),

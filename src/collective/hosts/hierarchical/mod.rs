@@ -32,12 +32,13 @@ mod inter_node;
 
 /// Bytes of a chunk in each lane, and chunks in flight between hosts while the host processes
 /// others. A chunk of an allreduce crosses the link twice, one time after the other, so a few must
-/// be in flight to keep the link busy; but each one wakes both threads of a rank. ResNet-50's 102
-/// MB between 2 hosts of 2 ranks, on 2 cores with other load, ms at 1 and at 10 Gbit/s: chunks of 1
-/// MiB one at a time 1161 and 389, three 1015; of 512 KiB four 938 and 405; of 256 KiB four 945 and
-/// 530. (Without any wait 818 and 82.)
-const PART_BYTES: usize = 512 << 10;
-const LAG: usize = 4;
+/// be in flight to keep the link busy; but each one wakes both threads of a rank. A flat allreduce
+/// of ResNet-50's 102 MB between 2 hosts of 2 ranks at 10 Gbit/s, on 2 cores with other load, median
+/// of 7 in ms: four of 512 KiB 156, three of 1 MiB 157, six of 256 KiB 141; in another row four of
+/// 512 KiB 171, six of 256 KiB 167, four 179, eight of 128 KiB 193. BERT's 440 MB, median of 3: 594,
+/// 567 and 628 with four of 512 KiB, six of 256 KiB and eight of 128 KiB.
+const PART_BYTES: usize = 256 << 10;
+const LAG: usize = 6;
 
 /// The intra-node stage: the collective of the ranks of this rank's host.
 pub(crate) struct IntraNode {

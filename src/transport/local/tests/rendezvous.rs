@@ -210,7 +210,7 @@ fn two_processes_with_one_rank_are_an_error_on_all_ranks() {
 fn errors_of_a_set_name_job_ranks() {
     let set = |name| RendezvousConfig {
         members: Arc::new([5, 9, 7]),
-        start_timeout: Duration::from_millis(500),
+        start_timeout: Duration::from_secs(2),
         ..config(name, 3)
     };
     let zero = set("set-members");
@@ -305,14 +305,14 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
 #[test]
 fn missing_ranks_are_named_by_all_ranks_that_arrived() {
     let zero = RendezvousConfig {
-        start_timeout: Duration::from_millis(1500),
+        start_timeout: Duration::from_millis(2500),
         ..config("missing", 4)
     };
     let error = same_error(vec![(zero.clone(), layout(4)), (rank(2, &zero), layout(4))]);
     let expected = RendezvousError::Missing {
         missing: vec![1, 3],
         size: 4,
-        waited_seconds: 1,
+        waited_seconds: 2,
     };
     assert_eq!(error, expected);
 
@@ -441,9 +441,7 @@ fn a_rank_that_ends_before_all_have_arrived_ends_the_rendezvous() {
             let zero = zero.clone();
             move || connect(&zero, &layout(3))
         });
-        let mut stream = connect_socket(&zero);
-        stream.write_all(&encode(hello(1, 3))).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        let mut stream = admitted(&zero, 1).into_stream();
         stream.write_all(bytes).unwrap();
         let stream = (!gone).then_some(stream);
         let error = server.join().unwrap().unwrap_err();
@@ -681,7 +679,7 @@ fn the_first_ranks_start_timeout_counts_for_all() {
         ..config("first", 3)
     };
     let hasty = RendezvousConfig {
-        start_timeout: Duration::from_secs(1),
+        start_timeout: Duration::from_secs(2),
         ..rank(1, &zero)
     };
     let began = Instant::now();
@@ -697,7 +695,7 @@ fn the_first_ranks_start_timeout_counts_for_all() {
 fn rank_0_that_falls_silent_is_named_by_the_others() {
     for with_region in [false, true] {
         let zero = RendezvousConfig {
-            start_timeout: Duration::from_secs(1),
+            start_timeout: Duration::from_secs(2),
             ..config("silent-0", 2)
         };
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();

@@ -82,7 +82,8 @@ impl Job {
     fn start(hosts: &Hosts, flags: &[&str]) -> Self {
         let end = hosts.0.path().join("end");
         let program = std::env::current_exe().unwrap();
-        let mut arguments = vec!["run", "--blacklist-cooldown-range", "1", "60"];
+        // Longer than a reset takes on a loaded machine.
+        let mut arguments = vec!["run", "--blacklist-cooldown-range", "4", "60"];
         arguments.extend(flags);
         arguments.extend(["--", program.to_str().unwrap()]);
         arguments.extend(["run::ssh::elastic::process", "--exact", "--nocapture"]);
@@ -192,11 +193,14 @@ fn hosts_that_appear_are_used_and_hosts_that_vanish_are_left() {
     let hosts = Hosts::new();
     let list = hosts.0.path().join("hosts");
     let script = hosts.0.path().join("discover");
-    let write = |text: &str| std::fs::write(&list, text).unwrap();
+    // The script reads a whole list at any time.
+    let write = |text: &str| {
+        let next = list.with_extension("next");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(&next, &list).unwrap();
+    };
     write("node1:1\n");
-    std::fs::write(&script, format!("#!/bin/sh\ncat '{}'\n", list.display())).unwrap();
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).unwrap();
+    write_program(&script, &format!("#!/bin/sh\ncat '{}'\n", list.display()));
     let script = script.to_str().unwrap();
     let mut job = Job::start(
         &hosts,

@@ -37,13 +37,12 @@ fn a_second_signal_kills_the_ranks_of_all_hosts() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("passing SIGINT on"), "{line}");
-    let began = Instant::now();
     send(&child, "INT");
     assert_eq!(of(finish(child)).code, Some(130));
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "agents kill without waiting"
-    );
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    // Agents kill without waiting.
+    assert!(!rest.contains("some ranks have not ended"), "{rest}");
     assert_all_end(&pids);
     assert!(hosts.are_clean());
 }

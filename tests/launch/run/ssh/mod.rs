@@ -7,8 +7,9 @@ mod failures;
 mod start;
 
 use super::*;
+use crate::support::program::{until, write_program};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Like `ssh`: some options, `--`, the host, and a command for a shell there. The shell gets almost
 /// none of this process's variables. The name of the host chooses what goes wrong.
@@ -45,9 +46,7 @@ impl Hosts {
         // Standard input of a background process is empty, unless it is another descriptor's.
         let text = text.replace("sh -c \"$*\" &", "sh -c \"$*\" <&3 &");
         let text = text.replacen("#!/bin/sh\n", "#!/bin/sh\nexec 3<&0\n", 1);
-        std::fs::write(hosts.ssh(), text).unwrap();
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(hosts.ssh(), mode).unwrap();
+        write_program(&hosts.ssh(), &text);
         std::fs::create_dir(hosts.temporary()).unwrap();
         hosts
     }
@@ -69,11 +68,11 @@ impl Hosts {
     /// Process that stands for `ssh` (`"ssh"`), or for the agent (`"agent"`), of a host.
     fn process(&self, host: &str, kind: &str) -> u32 {
         let file = self.0.path().join(format!("ssh.{host}.{kind}"));
-        std::fs::read_to_string(file)
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap()
+        // The program writes it after it has started the agent.
+        until(|| {
+            let text = std::fs::read_to_string(&file).ok()?;
+            text.strip_suffix('\n').map(|pid| pid.parse().unwrap())
+        })
     }
 
     /// Whether no host has a file left.

@@ -1,4 +1,4 @@
-//! Where each log of a text begins, and how its fields are told apart.
+//! Sections of a text with several logs: the first line of each, and its separator of fields.
 
 use super::{LogError, REQUIRED};
 

@@ -7,7 +7,8 @@ use crate::chart::{Axis, Chart, Point, Rect, Series, Unit};
 use crate::present::units::short;
 use crate::setting::on;
 use ronde_job::percentile::percentile;
-use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
+use ronde_job::percentile::{geometric, range};
+use ronde_lab::review::{Review, Setting, Switch, Writer};
 
 /// Points of a surface's grid in either direction, without the point at 0.
 const GRID: usize = 36;

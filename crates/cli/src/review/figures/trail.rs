@@ -6,7 +6,8 @@ use super::{Kind, measured};
 use crate::chart::scale::Better;
 use crate::chart::{Axis, Chart, Point, Rule, Series, Unit};
 use crate::present::units::short;
-use ronde_lab::review::{Estimate, Phase, Review, Setting, Trial, Writer, range};
+use ronde_job::percentile::range;
+use ronde_lab::review::{Estimate, Phase, Review, Setting, Trial, Writer};
 
 /// Largest number of points of the model's line; of more trials, every n-th is used.
 pub(super) const LINE_MOST: usize = 600;

@@ -178,8 +178,8 @@ fn unproven(review: &Review, best: &Best) -> [String; 2] {
             short(expected.high),
         ),
         format!(
-            "To find out, measure it alternately with the default: ronde sweep --profile PROFILE --fusion-mb {} --cycle-ms {}, or run \
-             the job several times with each.",
+            "To find out, measure it alternately with the default: ronde sweep --profile PROFILE \
+             --fusion-mb {} --cycle-ms {}, or run the job several times with each.",
             both(fastest.setting.fusion_mb, fusion_mb),
             both(fastest.setting.cycle_ms, cycle_ms),
         ),

@@ -118,11 +118,7 @@ fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
         let began = Instant::now();
         let (found, goes_on) = match source {
             Source::Fixed(hosts) => {
-                let lines: Vec<String> = hosts
-                    .iter()
-                    .map(|(host, slots)| format!("{host}:{slots}"))
-                    .collect();
-                let hosts = Hosts::parse(&lines.join("\n"), None);
+                let hosts = Hosts::new(hosts);
                 (hosts.map_err(|error| error.to_string()), false)
             }
             Source::Script { path, slots } => {
@@ -206,8 +202,17 @@ mod tests {
     fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hosts.sh");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it: a child that another test is just starting would inherit the
+        // open file, and the kernel runs no program that is open for writing.
+        let writer = Command::new("sh")
+            .args([
+                "-c",
+                "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
+            ])
+            .arg(&path)
+            .arg(text)
+            .status();
+        assert!(writer.unwrap().success());
         (folder, path)
     }
 

@@ -16,8 +16,8 @@ pub(crate) enum PlanError {
     )]
     TooMany { host: String, ranks: usize },
     #[error(
-        "{host} has a link-local address, at which other hosts do not find rank 0; give its name or \
-         another address, or name the interface between the hosts with --network-interface"
+        "{host} has a link-local address, at which other hosts do not find rank 0; give its name \
+         or another address, or name the interface between the hosts with --network-interface"
     )]
     LinkLocal { host: String },
 }

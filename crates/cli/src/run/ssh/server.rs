@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use super::INTERFACE;
-use ronde_net::NetError;
+use ronde_net::{Destination, NetError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Port that stays reserved during the lifetime of this value. The socket is bound and does not
@@ -63,11 +63,11 @@ impl Reservation {
 /// No such interface, or one without an address, or that does not lead to other hosts; the error
 /// names those that there are.
 pub(in super::super) fn of_interface(name: &str, is_alone: bool) -> Result<IpAddr, InterfaceError> {
-    let address = match is_alone {
-        true => ronde_net::interface_address(name, None),
-        false => ronde_net::interface_between_hosts(name),
+    let to = match is_alone {
+        true => Destination::ThisHost,
+        false => Destination::OtherHosts,
     };
-    address.map_err(InterfaceError)
+    ronde_net::interface_address(name, to).map_err(InterfaceError)
 }
 
 /// Network interface that cannot be used.

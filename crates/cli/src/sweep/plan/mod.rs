@@ -208,7 +208,7 @@ impl Plan {
         let points = plan.points.clone();
         let plan = plan.checked().map_err(serde_json::Error::custom)?;
         if plan.points != points {
-            return wrong("its points do not follow from its design".to_owned());
+            return wrong("its points do not match its design".to_owned());
         }
         Ok(plan)
     }

@@ -3,7 +3,7 @@
 use super::naming;
 use crate::present::units::{self as number, capitalized, duration, percent, setting as knob};
 use crate::setting::on;
-use ronde_lab::review::range;
+use ronde_job::percentile::range;
 use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Tally, Verdict};
 
 /// A knob does not matter if both its share and its largest effect are below this.

@@ -7,12 +7,12 @@ use crate::chart::{Axis, COLOURS, Chart, Point, Series, Shape, Unit};
 use crate::html::text::visible;
 use crate::present::units::{bytes, count, decimals, digits, fixed, percent};
 use crate::present::{Cell, Section, Table};
-use ronde_lab::review::range;
+use ronde_job::percentile::{geometric, range};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint};
 
 /// Number of points of the fitted line, which is a curve on these axes.
-const LINE_PLACES: usize = 40;
+const LINE_PLACES: usize = 41;
 
 const SHAPES: [Shape; 4] = [
     Shape::Circle,
@@ -114,9 +114,8 @@ fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
     let Some(fit) = &one.fit else {
         return Vec::new();
     };
-    let [from, to] = range(points.iter().map(|point| point.x));
-    let line = (0..=LINE_PLACES).map(|i| {
-        let size = from * (to / from).powf(i as f64 / LINE_PLACES as f64);
+    let sizes = geometric(range(points.iter().map(|point| point.x)), LINE_PLACES);
+    let line = sizes.into_iter().map(|size| {
         let us = fit.alpha_us + fit.us_per_mib * size / f64::from(1 << 20);
         let speed = gb_per_s(size, us);
         [size, speed, speed, speed]

@@ -1,9 +1,25 @@
 //! Tests of the order of measurements, and of resuming without loss.
 
 use proptest::prelude::*;
+use serde_json::{Map, Value};
 
 use super::*;
-use crate::sweep::testing::{self, design, failed, row};
+use crate::sweep::testing::{self, failed, row};
+
+/// Six points besides the default, in three blocks, then six rounds of confirmation.
+const DESIGN: &str = r#"{
+    "np": [2], "fusion_threshold_bytes": [0, 1048576, 4194304], "cycle_time_ms": [1.0, 5.0],
+    "cache": [true], "hierarchical_allreduce": [false], "repeats": 3, "confirm": 6, "warmup": 3,
+    "steps": 20, "budget_s": null, "seed": 1
+}"#;
+
+/// The design with changed fields.
+fn design(changes: &str) -> Design {
+    let [mut fields, changes] =
+        [DESIGN, changes].map(|text| serde_json::from_str::<Map<String, Value>>(text).unwrap());
+    fields.extend(changes);
+    serde_json::from_value(fields.into()).unwrap()
+}
 
 /// Measures until the end; `step_ms` returns the step time of a task, or `None` if it fails.
 fn measured(
@@ -11,8 +27,7 @@ fn measured(
     mut rows: Vec<Row>,
     step_ms: impl Fn(&Task) -> Option<f64>,
 ) -> Vec<Row> {
-    let order = SweepOrder::new(design);
-    while let Some(task) = order.next(&rows) {
+    while let Some(task) = design.next(&rows) {
         assert!(rows.len() < 10_000, "there is no end");
         let mut row = match step_ms(&task) {
             Some(ms) => row(task.point, ms),
@@ -42,10 +57,7 @@ fn setting(point: &Point) -> String {
 /// design, the second the step times of settings, in ms; `*` stands for all others.
 fn answer(input: &str) -> String {
     let (changes, times) = input.split_once('\n').unwrap_or((input, ""));
-    let mut fields = serde_json::to_value(design()).unwrap();
-    let changes: serde_json::Map<_, _> = serde_json::from_str(changes).unwrap();
-    fields.as_object_mut().unwrap().extend(changes);
-    let design: Design = serde_json::from_value(fields).unwrap();
+    let design = design(changes);
     let step_ms = |task: &Task| {
         let is_of = |of: &str| of == "*" || of == setting(&task.point);
         let cells = times.split_whitespace();
@@ -62,8 +74,7 @@ fn answer(input: &str) -> String {
         format!("{phase:?} {block}: {}\n", points.join(" "))
     };
     let blocks = rows.chunk_by(|a, b| (a.phase, a.block) == (b.phase, b.block));
-    let order = SweepOrder::new(&design);
-    let left = [0, rows.len() - 1, rows.len()].map(|count| order.left(&rows[..count]));
+    let left = [0, rows.len() - 1, rows.len()].map(|count| design.left(&rows[..count]));
     format!("{}left {left:?}", blocks.map(line).collect::<String>())
 }
 
@@ -83,7 +94,8 @@ prop_compose! {
         confirm in 0u32..=3,
         seed: u64,
     ) -> Design {
-        Design { np, fusion_threshold_bytes, cycle_time_ms, cache, repeats, confirm, seed, ..design() }
+        let rest = design("{}");
+        Design { np, fusion_threshold_bytes, cycle_time_ms, cache, repeats, confirm, seed, ..rest }
     }
 }
 
@@ -141,13 +153,13 @@ proptest! {
 #[test]
 fn a_few_points_take_turns() {
     let points = [Point::default_of(2), testing::point(1), testing::point(2)];
-    let tasks = turns(Phase::Verify, 5..8, &points, 9, &[]);
-    for (block, tasks) in (5..8).zip(tasks.chunks(3)) {
-        let of_block = tasks.iter().filter(|task| task.block == block);
-        let of_block: Vec<Point> = of_block.map(|task| task.point).collect();
-        assert!(points.iter().all(|point| of_block.contains(point)));
+    let design = design(r#"{"confirm": 3}"#);
+    let tasks = design.verification_left(&points, &[]);
+    for (block, point) in (0..3).flat_map(|block| points.map(|point| (block, point))) {
+        let is_wanted = |task: &Task| (task.block, task.point) == (block, point);
+        assert!(tasks.iter().any(is_wanted));
     }
     let mut first = row(tasks[0].point, 1.0);
     (first.phase, first.block) = (tasks[0].phase, tasks[0].block);
-    assert_eq!(turns(Phase::Verify, 5..8, &points, 9, &[first]), tasks[1..]);
+    assert_eq!(design.verification_left(&points, &[first]), tasks[1..]);
 }

@@ -3,11 +3,8 @@
 use std::str::FromStr;
 
 use csv::StringRecord;
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::Error;
 
-use crate::sweep::{Phase, Point, Row, Status, StepTimes};
+use crate::sweep::{Phase, Point, Row, Status, StepSummary};
 
 /// First line of the file: its columns. Only failed measurements have a reason.
 pub(super) const HEADER: &str = "phase,block,np,fusion_threshold_bytes,cycle_time_ms,cache,\
@@ -31,7 +28,7 @@ pub(super) fn line(row: &Row) -> String {
     let cycle_ms = point.cycle_time_ms.to_string();
     let setting = (point.np, point.fusion_threshold_bytes, cycle_ms);
     let switches = (point.cache, point.hierarchical_allreduce);
-    let steps = times.map(|times| times.steps);
+    let steps = times.map(|_| row.steps);
     let ms = times.map(|of| [of.p10, of.p50, of.p90, of.mean].map(nanoseconds));
     let times = (steps, ms.unwrap_or_default());
     let end = (format!("{:.3}", row.at_s), reason.join(" "));
@@ -55,24 +52,26 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     }
     let fields = Fields(record);
     let phase = fields.text("phase");
-    let known: Result<Phase, Error> = Phase::deserialize(phase.into_deserializer());
-    let phase = known.map_err(|_| format!("`{phase}` is not a phase"))?;
+    let phase = serde_json::from_value::<Phase>(phase.into())
+        .map_err(|_| format!("`{phase}` is not a phase"))?;
     let status = match fields.text("status") {
         "done" => Status::Done,
         "cut" => Status::Cut,
         "failed" => Status::Failed(fields.text("reason").to_owned()),
         other => return Err(format!("`{other}` is not a status")),
     };
-    let times = match fields.text("steps") {
+    let steps = match fields.text("steps") {
         "" if matches!(status, Status::Failed(_)) => None,
         "" => return Err("step times are missing".to_owned()),
-        _ => Some(StepTimes {
-            steps: fields.whole("steps")?,
+        _ => Some(fields.whole("steps")?),
+    };
+    let times = |_| {
+        Ok::<_, String>(StepSummary {
             p10: fields.positive("step_ms_p10")?,
             p50: fields.positive("step_ms_p50")?,
             p90: fields.positive("step_ms_p90")?,
             mean: fields.positive("step_ms_mean")?,
-        }),
+        })
     };
     Ok(Row {
         point: Point {
@@ -85,7 +84,8 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
         phase,
         block: fields.whole("block")?,
         status,
-        times,
+        steps: steps.unwrap_or(0),
+        times: steps.map(times).transpose()?,
         at_s: fields.number("at_s")?,
     })
 }

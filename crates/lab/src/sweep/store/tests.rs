@@ -5,23 +5,16 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sweep::{Phase, Point, Status, testing};
+use crate::sweep::Status;
+
+const LINES: &str = "grid,0,2,134217728,1,true,false,done,20,9,10,12,10,1.000,
+confirm,3,2,4194304,5,true,false,cut,20,18,20,24,20,12.500,
+grid,0,2,1048576,5,true,false,failed,,,,,,1.000,\"first, second \"\"third\"\"\"
+";
 
 fn rows() -> Vec<Row> {
-    vec![
-        testing::row(Point::default_of(2), 10.0),
-        Row {
-            status: Status::Cut,
-            phase: Phase::Confirm,
-            block: 3,
-            at_s: 12.5,
-            ..testing::row(testing::point(4), 20.0)
-        },
-        Row {
-            status: Status::Failed("first, second \"third\"".to_owned()),
-            ..testing::failed(testing::point(1))
-        },
-    ]
+    let file = format!("{HEADER}\n{LINES}");
+    parse(Path::new("sweep.csv"), file.as_bytes()).unwrap()
 }
 
 fn written(rows: &[Row]) -> (tempfile::TempDir, PathBuf) {
@@ -40,13 +33,8 @@ fn rows_survive_the_file() {
     broken[2].status = Status::Failed("first,\nsecond \"third\"\r\n".to_owned());
     let (_folder, path) = written(&broken);
     assert_eq!(read(&path).unwrap(), rows());
-    let expected = "grid,0,2,134217728,1,true,false,done,20,9,10,12,10,1.000,\n\
-                    confirm,3,2,4194304,5,true,false,cut,20,18,20,24,20,12.500,\n\
-                    grid,0,2,1048576,5,true,false,failed,,,,,,1.000,\"first, second \"\"third\"\"\"\n";
-    assert_eq!(
-        fs::read_to_string(&path).unwrap(),
-        format!("{HEADER}\n{expected}")
-    );
+    let written = fs::read_to_string(&path).unwrap();
+    assert_eq!(written, format!("{HEADER}\n{LINES}"));
 }
 
 #[test]

@@ -2,10 +2,8 @@
 
 use super::{Ending, Estimate, Outcome, Tally};
 use crate::sweep::statistics::Observation;
-use crate::sweep::{Phase, Row, Status, StepTimes};
+use crate::sweep::{Phase, Row, Status, StepSummary};
 use ronde_job::percentile::percentile_of;
-
-const NO_TIME: &str = "it has no step time";
 
 /// Rows of one number of ranks, grouped by point.
 #[derive(Default)]
@@ -15,7 +13,6 @@ pub(super) struct Gathered<'a> {
     /// Valid measurements of all measuring phases.
     pub(super) observations: Vec<Observation>,
     pub(super) rows: Vec<&'a Row>,
-    pub(super) verified: bool,
 }
 
 pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered<'_> {
@@ -23,7 +20,6 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered<'_> {
     let (mut points, mut blocks) = (Vec::new(), Vec::new());
     let mut of_points: Vec<Vec<&Row>> = Vec::new();
     for row in rows.iter().filter(|row| row.point.np == np) {
-        gathered.verified |= row.phase == Phase::Verify;
         let point = index_of(&mut points, row.point);
         of_points.resize(points.len(), Vec::new());
         of_points[point].push(row);
@@ -61,7 +57,7 @@ fn outcome(rows: &[&Row]) -> Outcome {
     let failures = rows.iter().filter(|row| times_of(row).is_none());
     let reason = failures.clone().next().map(|row| match &row.status {
         Status::Failed(reason) => reason.clone(),
-        Status::Done | Status::Cut => NO_TIME.to_owned(),
+        Status::Done | Status::Cut => "it has no step time".to_owned(),
     });
     // Measurements that were cut short count if the point also has complete ones: otherwise only
     // its fast measurements would count, which would bias its mean.
@@ -100,18 +96,18 @@ pub(super) fn tally(rows: &[Row]) -> Tally {
     tally
 }
 
-fn measured(row: &Row) -> Option<&StepTimes> {
+fn measured(row: &Row) -> Option<&StepSummary> {
     times_of(row).filter(|_| row.phase != Phase::Predicted)
 }
 
 /// Times of a row, if they are valid.
-fn times_of(row: &Row) -> Option<&StepTimes> {
+fn times_of(row: &Row) -> Option<&StepSummary> {
     let failed = matches!(row.status, Status::Failed(_));
-    let is_valid = |times: &&StepTimes| !failed && times.p50.is_finite() && times.p50 > 0.0;
+    let is_valid = |times: &&StepSummary| !failed && times.p50.is_finite() && times.p50 > 0.0;
     row.times.as_ref().filter(is_valid)
 }
 
-fn prediction(times: &StepTimes) -> Estimate {
+fn prediction(times: &StepSummary) -> Estimate {
     let sound = times.p10.is_finite() && times.p90.is_finite() && times.p10 <= times.p90;
     Estimate {
         value: times.p50,

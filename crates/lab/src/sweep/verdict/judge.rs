@@ -20,30 +20,20 @@ pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
         (_, Some(Some([low, _]))) if low > ROUNDING => Conclusion::Faster,
         _ => Conclusion::DefaultAsGood,
     };
-    let basis = match (gathered.verified, &measured.narrow) {
-        (true, _) => Basis::Verified,
-        (false, Some(_)) => Basis::Confirmed,
-        (false, None) => Basis::Grid,
+    let mut rows = gathered.rows.iter();
+    let basis = match measured.narrow.measured().next() {
+        _ if rows.any(|row| row.phase == Phase::Verify) => Basis::Verified,
+        Some(_) => Basis::Confirmed,
+        None => Basis::Grid,
     };
-    let mut points = gathered.points.iter();
-    // In a predicted grid, differences have no noise.
-    let uncertainty = match points.any(|point| point.predicted_ms.is_some()) {
-        true => 0.0,
-        false => measured.uncertainty(),
-    };
-    let best_point = Some(gathered.points[best].point);
+    let (best_point, points) = (Some(gathered.points[best].point), measured.outcomes(best));
+    let uncertainty = measured.uncertainty();
     Finding {
         basis,
         gain,
         ties_known: measured.repeated,
         noise: measured.noise(),
-        ..Finding::new(
-            np,
-            conclusion,
-            best_point,
-            measured.outcomes(best),
-            uncertainty,
-        )
+        ..Finding::new(np, conclusion, best_point, points, uncertainty)
     }
 }
 
@@ -51,8 +41,8 @@ pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
 struct Measured<'a> {
     gathered: &'a Gathered<'a>,
     fit: Fit,
-    /// Fit of the rows after the choice was narrowed, if there are any.
-    narrow: Option<Fit>,
+    /// Fit of the rows after the choice was narrowed.
+    narrow: Fit,
     default: Option<usize>,
     /// Whether points other than the default were measured twice.
     repeated: bool,
@@ -73,7 +63,7 @@ impl<'a> Measured<'a> {
         Self {
             repeated: fit.freedom > 0 && (0..points.len()).any(twice),
             gathered,
-            narrow: (!narrowed.is_empty()).then(|| Fit::of_all(points.len(), &narrowed)),
+            narrow: Fit::of_all(points.len(), &narrowed),
             default,
             fit,
         }
@@ -97,19 +87,21 @@ impl<'a> Measured<'a> {
     /// Returns the best point, among the confirmed ones if there are any, and its gain over the
     /// default.
     fn best_and_gain(&self) -> (usize, Option<Estimate>) {
-        let narrow = self.narrow.as_ref();
-        let confirmed = |point: &usize| narrow.is_none_or(|narrow| narrow.count(*point) > 0);
-        // If all rows of the confirmation are strays, the grid decides.
+        let confirmed = |point: &usize| self.narrow.count(*point) > 0;
         let best = self.fastest(confirmed).or_else(|| self.fastest(|_| true));
         let best = best.unwrap_or(0);
         let Some(default) = self.default.filter(|&default| default != best) else {
             return (best, None);
         };
-        let narrow = narrow.filter(|narrow| narrow.count(best) > 0 && narrow.count(default) > 0);
-        let fit = narrow.unwrap_or(&self.fit);
-        let noise = narrow.filter(|narrow| narrow.freedom >= FREEDOM_OWN);
-        let gain = self.against_default(fit, noise.unwrap_or(&self.fit))(best);
-        let gain = gain.map(Estimate::reversed);
+        let fit = match confirmed(&best) && confirmed(&default) {
+            true => &self.narrow,
+            false => &self.fit,
+        };
+        let noise = Some(fit).filter(|fit| fit.freedom >= FREEDOM_OWN);
+        let reach = self.reach(fit, noise.unwrap_or(&self.fit));
+        let gain = self
+            .against_default(best, fit, reach)
+            .map(Estimate::reversed);
         match gain.and_then(|gain| gain.interval) {
             // The repeated measurement is slower: the first one was fast by chance.
             Some([_, high]) if high < -ROUNDING => (default, None),
@@ -117,23 +109,21 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Returns the function that compares a point with the default, by the differences of `fit`
-    /// and the variance of `noise`. The intervals of all points of `fit` hold simultaneously.
-    fn against_default<'b>(
-        &'b self,
-        fit: &'b Fit,
-        noise: &Fit,
-    ) -> impl Fn(usize) -> Option<Estimate> + use<'a, 'b> {
+    /// Returns half the width of the interval of a difference with the variance of `noise`, so
+    /// that the intervals of all points of `fit` hold simultaneously.
+    fn reach(&self, fit: &Fit, noise: &Fit) -> Option<f64> {
         let others = fit.measured().filter(|point| Some(*point) != self.default);
         let critical = critical(others.count(), noise.freedom, LEVEL);
-        let variance = noise.variance.filter(|_| self.repeated);
-        move |point| {
-            let default = self.default.filter(|&default| default != point)?;
-            let (value, own) = fit.difference(point, default)?;
-            let reach = variance.map(|variance| critical * variance.sqrt() * own.sqrt());
-            let interval = reach.map(|reach| [value - reach, value + reach]);
-            Some(Estimate { value, interval }.map(f64::exp_m1))
-        }
+        Some(critical * noise.variance.filter(|_| self.repeated)?.sqrt())
+    }
+
+    /// Compares a point with the default, by the differences of `fit`.
+    fn against_default(&self, point: usize, fit: &Fit, reach: Option<f64>) -> Option<Estimate> {
+        let default = self.default.filter(|&default| default != point)?;
+        let (value, variance) = fit.difference(point, default)?;
+        let half = reach.map(|reach| reach * variance.sqrt());
+        let interval = half.map(|half| [value - half, value + half]);
+        Some(Estimate { value, interval }.map(f64::exp_m1))
     }
 
     /// For each point, whether it cannot be distinguished from the fastest: Holm's test does not
@@ -160,7 +150,7 @@ impl<'a> Measured<'a> {
 
     fn outcomes(&self, best: usize) -> Vec<super::Outcome> {
         let tied = self.ties();
-        let against_default = self.against_default(&self.fit, &self.fit);
+        let reach = self.reach(&self.fit, &self.fit);
         let best_ms = self.mean(best).exp();
         let default_ms = self.default.map(|default| self.mean(default).exp());
         let mut outcomes = self.gathered.points.clone();
@@ -171,7 +161,8 @@ impl<'a> Measured<'a> {
             // interval.
             let cut_ms = outcome.step_ms.filter(|_| outcome.ending == Ending::Cut);
             let cut = || Some(Estimate::bare(cut_ms? / default_ms? - 1.0));
-            outcome.against_default = against_default(point).or_else(cut);
+            let against_default = self.against_default(point, &self.fit, reach);
+            outcome.against_default = against_default.or_else(cut);
             outcome.above_best = outcome.step_ms.map(|ms| ms / best_ms - 1.0);
             outcome.tied = tied[point] || point == best;
         }
@@ -180,10 +171,7 @@ impl<'a> Measured<'a> {
 
     fn noise(&self) -> Option<Noise> {
         let observations = &self.gathered.observations;
-        let at_s = |index: usize| match self.gathered.rows[index].at_s {
-            at_s if at_s.is_finite() => at_s,
-            _ => 0.0,
-        };
+        let at_s = |index: usize| self.gathered.rows[index].at_s;
         let indices = 0..observations.len();
         let of_default = indices.filter(|&i| Some(observations[i].point) == self.default);
         let of_default = of_default.map(|i| (at_s(i), observations[i].ln_ms.exp()));
@@ -207,8 +195,12 @@ impl<'a> Measured<'a> {
     }
 
     /// Mean variance of the points' means: the contribution of noise to the differences between
-    /// points.
+    /// points. In a predicted grid, differences have no noise.
     fn uncertainty(&self) -> f64 {
+        let mut points = self.gathered.points.iter();
+        if points.any(|point| point.predicted_ms.is_some()) {
+            return 0.0;
+        }
         let points = self.fit.measured();
         let shares = points.map(|point| 1.0 / self.fit.count(point) as f64);
         self.variance().unwrap_or(0.0) * mean(shares.collect())

@@ -10,11 +10,8 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::sweep::Point;
-use crate::sweep::statistics::{mean, shift};
+use crate::sweep::statistics::{self, by_value, mean};
 
-/// Maximum number of rounds in which the effects are adjusted to each other; a complete grid needs
-/// one.
-const ROUNDS: usize = 100;
 /// Minimum share of a grid's points for separate effects of its knobs: on an incomplete grid,
 /// values of one knob would be compared at different values of the others.
 const WHOLE: f64 = 0.75;
@@ -83,8 +80,8 @@ impl Knob {
         match self {
             Self::FusionThreshold => point.fusion_mb(),
             Self::CycleTime => point.cycle_time_ms,
-            Self::Cache => f64::from(u8::from(point.cache)),
-            Self::HierarchicalAllreduce => f64::from(u8::from(point.hierarchical_allreduce)),
+            Self::Cache => f64::from(point.cache),
+            Self::HierarchicalAllreduce => f64::from(point.hierarchical_allreduce),
         }
     }
 }
@@ -92,77 +89,57 @@ impl Knob {
 /// Points of the grid with their step times, ms.
 type Grid<'a> = Vec<(&'a Outcome, f64)>;
 
-/// A knob that was varied.
-struct Factor {
-    knob: Knob,
-    values: Vec<f64>,
-    /// Indices of the points with each value.
-    members: Vec<Vec<usize>>,
-    effects: Vec<f64>,
-}
-
 /// Returns the effects of the knobs that were varied, largest first, and the share of their
 /// combinations.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
     let grid = grid(points);
     let count = grid.len() as f64;
-    let mut factors = Vec::from(Knob::ALL.map(|knob| Factor::new(knob, &grid)));
-    factors.retain(|factor| factor.values.len() > 1);
-    let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
-    if factors.is_empty() || count < WHOLE * cells as f64 {
+    let values = |knob: Knob| grid.iter().map(move |(of, _)| knob.of(&of.point));
+    let members = Knob::ALL.map(|knob| by_value(&values(knob).collect::<Vec<_>>()));
+    let cells: usize = members.each_ref().map(Vec::len).iter().product();
+    if cells < 2 || count < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
     }
     let mut left: Vec<f64> = grid.iter().map(|(_, ms)| ms.ln()).collect();
     let level = mean(left.clone());
     left.iter_mut().for_each(|log| *log -= level);
-    for _ in 0..ROUNDS {
-        let mut moved: f64 = 0.0;
-        for factor in &mut factors {
-            let by = shift(&mut factor.effects, &factor.members, &mut left, mean);
-            moved = moved.max(by);
-        }
-        if moved < NOTHING {
-            break;
-        }
-    }
+    let factors = members.each_ref().map(Vec::as_slice);
+    let effects = statistics::effects(factors, &mut left, mean);
     let variance = |squares: f64, freedom: usize| {
         let noise = uncertainty * freedom as f64 / count;
         (squares / count - noise).max(0.0)
     };
-    let of_factor = |factor: &Factor| {
-        let levels = factor.effects.iter().zip(&factor.members);
-        let squares = levels.map(|(effect, with)| effect * effect * with.len() as f64);
-        variance(squares.sum(), factor.values.len() - 1)
-    };
-    let variances: Vec<f64> = factors.iter().map(of_factor).collect();
-    let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
-    let squares = left.iter().map(|left| left * left).sum();
-    let rest = variance(squares, grid.len().saturating_sub(free + 1));
-    let total = variances.iter().sum::<f64>() + rest;
-    let share = |variance: f64| {
-        if total > NOTHING {
-            variance / total
-        } else {
-            0.0
+    let of_knob = |knob: Knob| {
+        let levels = effects[knob as usize].iter().zip(&members[knob as usize]);
+        let squares = levels
+            .clone()
+            .map(|(effect, with)| effect * effect * with.len() as f64);
+        let levels = levels.map(|(effect, with)| level_of(knob, *effect, with, &grid));
+        KnobEffect {
+            knob,
+            share: variance(squares.sum(), members[knob as usize].len() - 1),
+            levels: levels.collect(),
         }
     };
-    let factors = factors.iter().zip(variances);
-    let effects = factors.map(|(factor, variance)| factor.effect(share(variance), &grid));
-    let mut effects: Vec<KnobEffect> = effects.collect();
-    effects.sort_by(|a, b| b.share.total_cmp(&a.share));
-    (effects, share(rest))
+    let mut knobs = Vec::from(Knob::ALL.map(of_knob));
+    knobs.retain(|effect| effect.levels.len() > 1);
+    let free: usize = knobs.iter().map(|effect| effect.levels.len() - 1).sum();
+    let squares = left.iter().map(|left| left * left).sum();
+    let rest = variance(squares, grid.len().saturating_sub(free + 1));
+    let total = knobs.iter().map(|effect| effect.share).sum::<f64>() + rest;
+    let scale = if total > NOTHING { 1.0 / total } else { 0.0 };
+    knobs.iter_mut().for_each(|effect| effect.share *= scale);
+    knobs.sort_by(|a, b| b.share.total_cmp(&a.share));
+    (knobs, scale * rest)
 }
 
 /// Returns the grid: with the predictions, if there are any, since the few measured points then do
 /// not form a grid. The default is omitted if it has a value that no other point has.
 fn grid(points: &[Outcome]) -> Grid<'_> {
     let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
-    let ms = |of: &Outcome| {
-        if predicted {
-            of.predicted()
-        } else {
-            of.step_ms
-        }
+    let ms = |of: &Outcome| match predicted {
+        true => of.predicted(),
+        false => of.step_ms,
     };
     let mut grid: Grid = points.iter().filter_map(|of| Some((of, ms(of)?))).collect();
     let default = grid.iter().position(|(of, _)| of.point.is_default());
@@ -179,38 +156,12 @@ fn grid(points: &[Outcome]) -> Grid<'_> {
     grid
 }
 
-impl Factor {
-    fn new(knob: Knob, grid: &Grid) -> Self {
-        let of_points: Vec<f64> = grid.iter().map(|(of, _)| knob.of(&of.point)).collect();
-        let mut values = of_points.clone();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        let with = |value: &f64| {
-            let indices = (0..grid.len()).filter(|&at| of_points[at] == *value);
-            indices.collect()
-        };
-        Self {
-            knob,
-            members: values.iter().map(with).collect(),
-            effects: vec![0.0; values.len()],
-            values,
-        }
-    }
-
-    fn effect(&self, share: f64, grid: &Grid) -> KnobEffect {
-        let level = |(index, &value): (usize, &f64)| {
-            let with = || self.members[index].iter().map(|&point| grid[point]);
-            Level {
-                value,
-                effect: self.effects[index].exp_m1(),
-                best_ms: with().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min),
-                tied: with().any(|(outcome, _)| outcome.tied),
-            }
-        };
-        KnobEffect {
-            knob: self.knob,
-            share,
-            levels: self.values.iter().enumerate().map(level).collect(),
-        }
+fn level_of(knob: Knob, effect: f64, members: &[usize], grid: &Grid) -> Level {
+    let with = || members.iter().map(|&point| grid[point]);
+    Level {
+        value: knob.of(&grid[members[0]].0.point),
+        effect: effect.exp_m1(),
+        best_ms: with().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min),
+        tied: with().any(|(outcome, _)| outcome.tied),
     }
 }

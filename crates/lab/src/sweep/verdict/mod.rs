@@ -7,7 +7,6 @@
 //! there are any, since the minimum of many noisy means is biased downwards.
 
 mod gather;
-mod json;
 mod judge;
 mod knobs;
 mod predicted;
@@ -18,10 +17,9 @@ mod tests;
 use std::collections::BTreeSet;
 
 use ronde_job::gate::{Evidence, Withheld};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Point, Row};
-pub use json::settings as settings_to_json;
 pub use knobs::{Knob, KnobEffect, Level};
 
 /// Level of the intervals of measurements.
@@ -55,8 +53,7 @@ pub struct Tally {
     pub failed: u32,
 }
 
-/// Finding for one number of ranks. In JSON, changes are in percent, and points are without their
-/// number of ranks.
+/// Finding for one number of ranks. In JSON, changes are in percent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Number of ranks.
@@ -70,12 +67,12 @@ pub struct Finding {
     /// that were cut short, and points that failed.
     pub points: Vec<Outcome>,
     /// Step time that the best point saves, as a share of the default's.
-    #[serde(rename = "gain_pct", serialize_with = "json::percent_of_estimate")]
+    #[serde(rename = "gain_pct", serialize_with = "percent_of_estimate")]
     pub gain: Option<Estimate>,
     /// Whether ties can be determined: a point other than the default was measured twice.
     #[serde(skip)]
     pub ties_known: bool,
-    /// Of predictions: reason of the recording to recommend no setting.
+    /// Reason of the recording to recommend no setting, if there are only predictions.
     #[serde(skip)]
     pub of_recording: Option<Withheld>,
     /// Noise of the measurements; `None` if no point was measured twice.
@@ -129,7 +126,7 @@ pub struct Estimate {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The point.
-    #[serde(flatten, serialize_with = "json::settings")]
+    #[serde(flatten)]
     pub point: Point,
     /// Source of the step time.
     pub ending: Ending,
@@ -145,14 +142,11 @@ pub struct Outcome {
     /// Prediction of replay: best estimate and interval, ms.
     pub predicted_ms: Option<Estimate>,
     /// Step time relative to the best point's, minus one.
-    #[serde(rename = "above_best_pct", serialize_with = "json::percent")]
+    #[serde(rename = "above_best_pct", serialize_with = "percent")]
     pub above_best: Option<f64>,
     /// Step time relative to the default's, minus one. The intervals of all points hold
     /// simultaneously at their level.
-    #[serde(
-        rename = "against_default_pct",
-        serialize_with = "json::percent_of_estimate"
-    )]
+    #[serde(rename = "against_default_pct", serialize_with = "percent_of_estimate")]
     pub against_default: Option<Estimate>,
     /// Whether the point cannot be distinguished from the best point.
     pub tied: bool,
@@ -176,14 +170,14 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     /// Standard deviation of one measurement, as a share of the step time.
-    #[serde(rename = "sd_pct", serialize_with = "json::percent")]
+    #[serde(rename = "sd_pct", serialize_with = "percent")]
     pub sd: f64,
     /// Degrees of freedom of the estimate.
     #[serde(rename = "degrees_of_freedom")]
     pub freedom: u32,
     /// Difference between the fastest and the slowest block, as a share; it is removed from the
     /// step times. `None` with one block, from which drift cannot be separated.
-    #[serde(rename = "drift_pct", serialize_with = "json::percent")]
+    #[serde(rename = "drift_pct", serialize_with = "percent")]
     pub drift: Option<f64>,
     /// Measurements of the default: seconds since the start of the sweep, step time in ms.
     pub default_over_time: Vec<(f64, f64)>,
@@ -195,7 +189,7 @@ pub struct Noise {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stray {
     /// The measured point.
-    #[serde(flatten, serialize_with = "json::settings")]
+    #[serde(flatten)]
     pub point: Point,
     /// Seconds since the start of the sweep.
     pub at_s: f64,
@@ -236,11 +230,7 @@ pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
         gathered if gathered.observations.is_empty() => predicted::finding(np, gathered, jobs),
         gathered => judge::finding(np, gathered),
     };
-    let finding = |np| Finding {
-        of_recording: jobs.withheld.clone(),
-        ..finding(np)
-    };
-    let times = rows.iter().map(|row| row.at_s).filter(|at| at.is_finite());
+    let times = rows.iter().map(|row| row.at_s);
     Verdict {
         findings: ranks.into_iter().map(finding).collect(),
         measurements: gather::tally(rows),
@@ -305,9 +295,7 @@ impl Finding {
     /// Returns the reason why no point is recommended, if none is: the default was not measured
     /// twice, the recording does not support predictions, or the difference may be chance.
     pub fn withheld(&self) -> Option<Withheld> {
-        let predicted = self.basis == Basis::Predicted;
-        let default = self.default().filter(|_| !predicted);
-        let of_recording = self.of_recording.clone().filter(|_| predicted);
+        let default = self.default().filter(|_| self.basis != Basis::Predicted);
         let evidence = Evidence {
             baseline_measurements: match self.conclusion {
                 Conclusion::NoDefault => Some(0),
@@ -317,7 +305,7 @@ impl Finding {
             chance: self.conclusion == Conclusion::Unproven,
             ..Evidence::default()
         };
-        of_recording.or_else(|| evidence.check().err())
+        self.of_recording.clone().or_else(|| evidence.check().err())
     }
 
     /// Returns the recommended point: the default, unless the best is better by an amount that
@@ -379,4 +367,22 @@ impl Estimate {
             interval: self.interval.map(|[low, high]| [-high, -low]),
         }
     }
+}
+
+/// Serializes a share in percent.
+fn percent<S: Serializer>(
+    share: &(impl Copy + Into<Option<f64>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let share: Option<f64> = (*share).into();
+    share.map(|share| share * 100.0).serialize(serializer)
+}
+
+/// Serializes an estimate of a share in percent.
+fn percent_of_estimate<S: Serializer>(
+    estimate: &Option<Estimate>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let percent = |estimate: Estimate| estimate.map(|share| share * 100.0);
+    estimate.map(percent).serialize(serializer)
 }

@@ -56,6 +56,7 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
     Finding {
         basis: Basis::Predicted,
         gain: gain.map(Estimate::reversed),
+        of_recording: jobs.withheld.clone(),
         ties_known: best.is_some_and(|best| jobs.of(&best).is_some()),
         ..Finding::new(np, conclusion, best, points, 0.0)
     }

@@ -191,8 +191,9 @@ fn nothing_to_gain(
     } else {
         return Advice {
             sentence: format!(
-                "On average {} of a step ({}) is exposed communication, but what other settings would gain cannot be told from this recording \
-                 ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
+                "On average {} of a step ({}) is exposed communication, but the gain of other \
+                 settings cannot be estimated from this recording ({}); HOROVOD_AUTOTUNE=1 \
+                 measures it in the running job.",
                 ms(exposed),
                 percent(share),
                 if one_size {

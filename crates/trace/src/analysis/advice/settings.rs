@@ -1,5 +1,5 @@
 //! Advice on fusion threshold, cycle time, early start and bytes on the wire: the predicted gain of
-//! each, and of both settings together.
+//! each, and of threshold and cycle time together.
 
 use super::GAIN_LEAST;
 use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};

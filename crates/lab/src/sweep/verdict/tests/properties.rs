@@ -28,8 +28,8 @@ prop_compose! {
         at_s in prop_oneof![9 => 0.0..600.0, 1 => Just(f64::NAN)],
     ) -> Row {
         let point = Point { np, cache, cycle_time_ms, ..point(fusion_mb) };
-        let times = ms.map(times);
-        Row { point, phase, block, status, times, at_s }
+        let times = ms.and_then(|ms| testing::row(point, ms).times);
+        Row { point, phase, block, status, steps: 20, times, at_s }
     }
 }
 

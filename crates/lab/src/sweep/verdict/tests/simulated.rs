@@ -3,13 +3,13 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution, Normal};
+use rand_distr::StandardNormal;
 
 use super::*;
 
 const SWEEPS: u64 = 300;
 /// Thresholds in MiB; the default last.
-const FUSION_MB: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 256, DEFAULT];
+const FUSION_MB: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 256, 128];
 const NOISE: f64 = 0.02;
 
 /// Step time at each threshold, ms.
@@ -45,14 +45,10 @@ impl Machine {
         }
     }
 
-    fn normal(&mut self, sd: f64) -> f64 {
-        Normal::new(0.0, sd).unwrap().sample(&mut self.dice)
-    }
-
     /// One block of the points at `indices`, in random order, with the default in between, on a
     /// machine with its own state.
     fn block(&mut self, phase: Phase, block: u32, indices: &[usize]) -> Vec<Row> {
-        let level = self.normal(0.03);
+        let level = 0.03 * self.dice.sample::<f64, _>(StandardNormal);
         let mut order = indices.to_vec();
         order.shuffle(&mut self.dice);
         if phase == Phase::Grid {
@@ -61,12 +57,12 @@ impl Machine {
         }
         let measured = |index: usize| {
             self.at_s += 1.0;
-            let stray = 0.5 * f64::from(u8::from(self.dice.random_bool(self.strays)));
-            let state = level + 0.0005 * self.at_s + self.normal(NOISE) + stray;
+            let stray = 0.5 * f64::from(self.dice.random_bool(self.strays));
+            let noise = NOISE * self.dice.sample::<f64, _>(StandardNormal);
+            let state = level + 0.0005 * self.at_s + noise + stray;
             let ms = (self.truth[index].ln() + state).exp();
-            let at_s = self.at_s;
             Row {
-                at_s,
+                at_s: self.at_s,
                 ..row(phase, block, FUSION_MB[index], ms)
             }
         };
