@@ -51,19 +51,16 @@ fn the_second_run_begins_with_the_best_of_the_first() {
     let state = folder.file("s.json");
     let first = tuned(test, &state, &[]);
     let second = tuned(test, &state, &[("HOROVOD_LOG_LEVEL", "info")]);
-    let ((before, chosen), (steps, kept)) =
-        (steps_and_settings(&first), steps_and_settings(&second));
+    let ((_, chosen), (steps, kept)) = (steps_and_settings(&first), steps_and_settings(&second));
     assert!(
         second.contains("continues from the state of a run of this job"),
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
     // Four to six pairs of visits, in addition to the steps in which the tuner detects the step. On a
-    // busy machine some more.
-    assert!(
-        steps <= 100 && steps <= before,
-        "{before}, then {steps}: {second}"
-    );
+    // busy machine some more. A search may take no more than that, so the first run's steps are no
+    // limit.
+    assert!(steps <= 100, "{steps}: {second}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Entries before a comparison: the start once more, because step times may have changed since its
-//! sample; then the best settings, each time from another setting, because a setting may have
-//! several stable step times.
+//! Entries before a comparison: the start and the best settings, each several times from another
+//! setting. Step times may have changed since the start's sample, and a setting may have several
+//! stable ones.
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;
@@ -24,7 +24,7 @@ impl Session {
         }
         let start = self.tuner.start();
         let is_near = self.known(&start)? - self.known(&self.incumbent)? < GAP;
-        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < 2 {
+        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < ENTRIES {
             return Some(start);
         }
         let default = self.default_log()?;
