@@ -36,8 +36,8 @@ class TunerService:
         """
     def steps(self, steps_ms: SupportsGetItem[int, SupportsFloat | SupportsIndex], /) -> str | None:
         """
-        Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep the
-        setting; returns that answer, or None.
+        Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep
+        the setting; returns that answer, or None.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
