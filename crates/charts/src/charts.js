@@ -199,11 +199,15 @@
     const points = series.points.filter((point) => point.x !== null && point.y !== null);
     const size = points.length > 1000 ? 4 : points.length > 250 ? 6 : points.length > 60 ? 8 : 10;
     const hollow = series.shape === 'hollow';
+    // Near the right edge, a label on the right would be cut.
+    const scaled = spec.x.log ? Math.log : Number;
+    const edge = scaled(spec.x.from) + 0.8 * (scaled(spec.x.to) - scaled(spec.x.from));
+    const position = (point) => (scaled(point.x) > edge ? 'left' : 'right');
     const scatter = {
       type: 'scatter', symbol: shapes[series.shape], symbolSize: series.shape === 'star' ? size * 1.7 : size, animation: false, clip: false,
-      data: points.map((point) => ({ value: [point.x, point.y], text: point.text, label: { show: Boolean(point.label), formatter: point.label ?? '' } })),
+      data: points.map((point) => ({ value: [point.x, point.y], text: point.text, label: { show: Boolean(point.label), formatter: point.label ?? '', position: position(point) } })),
       itemStyle: { color: hollow ? paint.paper : colour, borderColor: hollow ? colour : paint.paper, borderWidth: hollow ? 2 : 1 },
-      label: { position: 'right', color: paint.ink, textBorderColor: paint.paper, textBorderWidth: 3, fontSize: 11 },
+      label: { color: paint.ink, textBorderColor: paint.paper, textBorderWidth: 3, fontSize: 11 },
       labelLayout: { hideOverlap: true },
       z: 4,
     };
