@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use ronde_net::Reservation;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any test takes, even on a loaded machine.
@@ -166,17 +166,12 @@ pub(crate) fn free_port() -> u16 {
     reserve(0).expect("a free port")
 }
 
-/// Reserves `port`, or any one if it is 0, until this process ends: its socket is bound and does not
-/// listen. Programs that name it can listen there (SO_REUSEADDR); those that want any port do not get
-/// it.
+/// Reserves `port`, or any one if it is 0, until this process ends.
 pub(crate) fn reserve(port: u16) -> std::io::Result<u16> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
-    let bound = SocketAddr::try_from(net::getsockname(&socket)?)?;
-    std::mem::forget(socket);
-    Ok(bound.port())
+    let reserved = Reservation::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    let port = reserved.port();
+    std::mem::forget(reserved);
+    Ok(port)
 }
 
 /// Asserts that `test` is the calling test's full name, which libtest gives the thread of a test:

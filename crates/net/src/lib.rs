@@ -66,6 +66,7 @@ pub mod neighbours;
 mod outbound;
 mod pending;
 mod rendezvous;
+mod reservation;
 mod secret;
 pub mod simulated;
 
@@ -76,4 +77,5 @@ pub use control::Peer;
 pub use error::{Loss, NetError};
 pub use mesh::{Mesh, Readiness, Waker};
 pub use pending::Pending;
+pub use reservation::Reservation;
 pub use secret::{SECRET_BYTES, Secret, SecretError};

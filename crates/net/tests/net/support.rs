@@ -4,24 +4,16 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ronde_net::{Comm, Config, Mesh, NetError, Pending, Secret};
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use ronde_net::{Comm, Config, Mesh, NetError, Pending, Reservation, Secret};
 
 /// An address of this host that no other process listens on, nor gets from the operating system: it
 /// is bound until this process ends.
 pub(crate) fn free_address(ip: &str) -> SocketAddr {
     let any = SocketAddr::new(ip.parse().expect("an address"), 0);
-    let family = match any {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::CLOEXEC;
-    let socket = net::socket_with(family, SocketType::STREAM, flags, None).expect("a socket");
-    net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket of TCP");
-    net::bind(&socket, &any).expect("a free port");
-    let bound = net::getsockname(&socket).expect("it is bound");
-    std::mem::forget(socket);
-    bound.try_into().expect("an address of IP")
+    let reserved = Reservation::bind(any).expect("a free port");
+    let address = reserved.address();
+    std::mem::forget(reserved);
+    address
 }
 
 /// Configurations of `size` ranks on hosts `host0`, `host1`, …

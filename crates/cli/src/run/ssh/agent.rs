@@ -7,9 +7,10 @@
 
 use super::super::job::{Link, Part, SecretFile, run};
 use super::super::{LaunchError, LaunchSpec, Output, threads};
-use super::server::{self, InterfaceError, Reservation};
+use super::server::{self, InterfaceError};
 use super::wire::{HELLO, Order, Orders, Report, Task};
 use crate::program;
+use ronde_net::Reservation;
 use std::cell::RefCell;
 use std::fs::Permissions;
 use std::io::{self, Write};

@@ -1,60 +1,9 @@
 //! Address at which rank 0 listens for the other ranks: chosen on its host, before any rank starts.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 
 use super::INTERFACE;
 use ronde_net::{Destination, NetError};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-
-/// Port that stays reserved during the lifetime of this value. The socket is bound and does not
-/// listen: rank 0 can listen on the port (both sockets set SO_REUSEADDR), and the operating system
-/// does not give it to another program that wants any port.
-pub(in super::super) struct Reservation {
-    port: u16,
-    _socket: OwnedFd,
-}
-
-impl Reservation {
-    /// Reserves `port` on all addresses of this host, or a free port if it is 0.
-    ///
-    /// # Errors
-    /// Another program listens on the port, or this process may not use it.
-    pub(in super::super) fn new(port: u16) -> io::Result<Self> {
-        let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        match Self::bind(both) {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                // A host without IPv6.
-                Self::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
-            }
-            reserved => reserved,
-        }
-    }
-
-    fn bind(address: SocketAddr) -> io::Result<Self> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let socket =
-            rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        if address.is_ipv6() {
-            sockopt::set_ipv6_v6only(&socket, false)?;
-        }
-        rustix::net::bind(&socket, &address)?;
-        let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
-        Ok(Self {
-            port: bound.port(),
-            _socket: socket,
-        })
-    }
-
-    pub(in super::super) fn port(&self) -> u16 {
-        self.port
-    }
-}
 
 /// Address of this host's network interface `name`, which the user has named, IPv4 if it has one;
 /// `is_alone`: the job has no other hosts.
@@ -101,24 +50,6 @@ pub(in super::super) fn towards(host: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
-
-    #[test]
-    fn a_reserved_port_is_for_rank_0_and_a_used_one_is_refused() {
-        let reserved = Reservation::new(0).unwrap();
-        let port = reserved.port();
-        let again = Reservation::new(0).unwrap();
-        assert_ne!(again.port(), port);
-        // As rank 0 does, on one address or on all of them.
-        for address in ["127.0.0.1", "0.0.0.0"] {
-            let listener = TcpListener::bind((address, port)).unwrap();
-            let error = Reservation::new(port).err().unwrap();
-            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-            drop(listener);
-        }
-        drop(reserved);
-        assert_eq!(Reservation::new(port).unwrap().port(), port);
-    }
 
     #[test]
     fn addresses_that_other_hosts_can_use() {
