@@ -219,21 +219,21 @@ impl HierarchicalCollective {
             phases.lead_in_ns = began.elapsed().as_nanos() as u64;
             phases.late_ns = done.late_ns;
         }
-        // `hand_out_chunk` gives back as many buffers as a chunk takes here.
-        let memory = match before {
-            Some(memory) => memory,
-            None => self.part(&range),
-        };
-        let Some(lane) = &self.lane else {
+        if self.lane.is_none() {
             let promise = None;
             return Ok(Flight {
                 promise,
                 part,
                 range,
             });
-        };
+        }
+        // `hand_out_chunk` gives back as many buffers as a chunk takes here.
+        let memory = before.unwrap_or_else(|| self.part(&range));
         Ok(Flight {
-            promise: Some(lane.pass(index, part, memory)),
+            promise: self
+                .lane
+                .as_ref()
+                .map(|lane| lane.pass(index, part, memory)),
             part: Vec::new(),
             range,
         })
