@@ -122,6 +122,11 @@ def _attributes(
     }
 
 
+def _types(tensors: Sequence[tf.Tensor]) -> Sequence[Any]:
+    """Element types of the tensors, as the ops take them."""
+    return type_numbers(tensors) if tf.executing_eagerly() else [tensor.dtype for tensor in tensors]
+
+
 def collective(
     kind: int,
     tensors: Sequence[tf.Tensor],
@@ -141,13 +146,7 @@ def collective(
     """
     check_not_compiled()
     attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, _GROUP * is_group)
-    types: Sequence[Any]
-    if results is not None:
-        types = results
-    elif tf.executing_eagerly():
-        types = type_numbers(tensors)
-    else:
-        types = [tensor.dtype for tensor in tensors]
+    types = _types(tensors) if results is None else results
     with _errors() if tf.executing_eagerly() else contextlib.nullcontext():
         outputs = _collective(tensors, R=types, **attributes)
     return list(outputs) if types else []
@@ -172,7 +171,7 @@ def submit(
     flags = _GROUP * is_group + _MEMBERS_ONLY * members_only
     attributes = _attributes(kind, names, op, prescale, postscale, 0, process_set, flags)
     # The results of an allreduce are written to memory that TensorFlow knows as an output.
-    outputs = [tensor.dtype for tensor in tensors] if kind == ALLREDUCE else []
+    outputs = _types(tensors) if kind == ALLREDUCE else []
     if tf.executing_eagerly():
         with _errors():
             return _submit(tensors, R=outputs, **attributes)[0]

@@ -94,11 +94,16 @@ def as_tensors(operation: str, values: Iterable[Any]) -> list[tf.Tensor]:
     values = list(values)
     if are_eager(values) and _NUMBERS.issuperset(type_numbers(values)):
         return values
-    return [as_tensor(operation, value) for value in values]
+    return [_converted(operation, value) for value in values]
 
 
 def as_tensor(operation: str, value: Any) -> tf.Tensor:
-    """The value as a dense tensor. TypeError for sparse, ragged and string tensors."""
+    """The value as a dense tensor, like :func:`as_tensors`."""
+    (tensor,) = as_tensors(operation, [value])
+    return tensor
+
+
+def _converted(operation: str, value: Any) -> tf.Tensor:
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         instead = "tf.sparse.to_dense(...)" if isinstance(value, tf.SparseTensor) else "its to_tensor()"
         raise TypeError(
