@@ -79,11 +79,10 @@ pub const ALL: [Preset; 5] = [
                  file's path is",
         measured: "CurrSamplesPerSec, which DeepSpeed logs every steps_per_print steps; higher is \
                    better",
-        note: "the JSON file needs steps_per_print. DeepSpeed 0.19.8 logs CurrSamplesPerSec only if \
-               the program calls deepspeed.utils.set_log_level_from_string(\"info\"). A bucket \
-               size in the file is the start value. allgather_bucket_size matters in stages 1 and 2 \
-               only. Give --check: with some \
-               versions the loss depends on the bucket size",
+        note: "the JSON file needs steps_per_print. DeepSpeed 0.19.8 logs CurrSamplesPerSec only \
+               if the program calls deepspeed.utils.set_log_level_from_string(\"info\"). A bucket \
+               size in the file is the start value. allgather_bucket_size matters in stages 1 and \
+               2 only. Give --check: with some versions the loss depends on the bucket size",
         metric: Some("CurrSamplesPerSec=([0-9.]+)"),
         maximize: true,
         sets: &[

@@ -15,7 +15,7 @@ pub struct Hosts(Vec<(String, usize)>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{unit} {number}, {text:?}: {problem}")]
 pub struct HostsError {
-    /// What the entries are: lines, or hosts of a list.
+    /// Kind of the entries: `line` or `host`.
     unit: &'static str,
     /// Number of the first entry with an error, from 1.
     number: usize,

@@ -59,8 +59,9 @@ fn check(header: &Header, abi: Abi) -> Result<(), String> {
     let size = size_of::<Table>();
     if header.version != VERSION || header.size as usize != size {
         return Err(format!(
-            "its table has version {} and {} bytes, but this ronde needs version {VERSION} and {size} bytes; \
-             install the plug-in and ronde from the same version (in a checkout, run scripts/build-mpi again)",
+            "its table has version {} and {} bytes, but this ronde needs version {VERSION} and \
+             {size} bytes; install the plug-in and ronde from the same version (in a checkout, run \
+             scripts/build-mpi again)",
             header.version, header.size
         ));
     }
