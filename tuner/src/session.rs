@@ -22,7 +22,7 @@
 
 use std::collections::VecDeque;
 
-use crate::center::huber_center;
+use crate::center::{huber_center, median};
 use crate::guard::Arm;
 use crate::guard::promise::{Promise, Recheck};
 use crate::guard::stall::Ledger;
@@ -256,15 +256,17 @@ impl Session {
         let Some(default) = self.default_log() else {
             return;
         };
-        let known = self.known(&self.setting);
-        let usual = known.or_else(|| self.window.center().filter(|_| self.window.steps() > 2));
+        // The first steps at a setting show whether it is slow, which is no stall.
+        let usual = self.known(&self.setting).unwrap_or_else(|| {
+            let first: Vec<f64> = [&self.window.log_times[..], &[log_time]].concat();
+            median(&first)
+        });
         let arm = if [self.default, self.tuner.start()].contains(&self.setting) {
             Arm::Default
         } else {
             Arm::Candidate
         };
-        let usual = usual.map_or(default, |usual| usual.max(default));
-        self.ledger.push(arm, (log_time - usual).exp());
+        self.ledger.push(arm, (log_time - usual.max(default)).exp());
     }
 
     /// Takes a step of the default while the search rests.
