@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::space::{LATTICE_MAX, PARAMETERS_MAX, parameter::LEVELS_MAX};
+
 /// A space, point or configuration that cannot be used.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
@@ -14,13 +16,11 @@ pub enum Error {
     EmptySpace,
     /// More parameters than a [`Point`](crate::Point) holds.
     #[error(
-        "the search space has {found} parameters, at most {limit} are supported; fix or drop some"
+        "the search space has {found} parameters, at most {PARAMETERS_MAX} are supported; fix or drop some"
     )]
     TooManyParameters {
         /// Number of parameters given.
         found: usize,
-        /// The most a point can hold.
-        limit: usize,
     },
     /// Two parameters share one name.
     #[error("two parameters are named {parameter:?}; names must differ")]
@@ -28,18 +28,8 @@ pub enum Error {
         /// The name.
         parameter: String,
     },
-    /// A lower bound above the upper one.
-    #[error("parameter {parameter:?}: bounds {low}..{high} are reversed; swap them")]
-    ReversedBounds {
-        /// Name of the parameter.
-        parameter: String,
-        /// Lower bound as given.
-        low: f64,
-        /// Upper bound as given.
-        high: f64,
-    },
-    /// Bounds that are not finite, too large, or not positive on a logarithmic scale.
-    #[error("parameter {parameter:?}: bounds {low}..{high} are not usable, expected {expected}")]
+    /// Bounds that are reversed, not finite, too large, or not positive on a logarithmic scale.
+    #[error("parameter {parameter:?}: bounds {low}..{high} are {problem}")]
     Bounds {
         /// Name of the parameter.
         parameter: String,
@@ -47,30 +37,26 @@ pub enum Error {
         low: f64,
         /// Upper bound as given.
         high: f64,
-        /// Condition on the bounds of this kind of parameter.
-        expected: &'static str,
+        /// Error in the bounds, and the condition on those of this kind of parameter or the remedy.
+        problem: &'static str,
     },
     /// Fewer than two levels on a scale that is to be searched.
     #[error(
-        "parameter {parameter:?}: {levels} levels, expected 2 to {limit}; to keep one value, fix the parameter"
+        "parameter {parameter:?}: {levels} levels, expected 2 to {LEVELS_MAX}; to keep one value, fix the parameter"
     )]
     Levels {
         /// Name of the parameter.
         parameter: String,
         /// Levels as given.
         levels: usize,
-        /// The most levels a parameter may have.
-        limit: usize,
     },
     /// The lattice would be too large to be searched exhaustively.
     #[error(
-        "the lattice has {points} points, at most {limit} are searched; use fewer levels or fix a parameter"
+        "the lattice has {points} points, at most {LATTICE_MAX} are searched; use fewer levels or fix a parameter"
     )]
     LatticeTooLarge {
         /// Number of lattice points.
         points: usize,
-        /// The most that are searched.
-        limit: usize,
     },
     /// A point with the wrong number of values.
     #[error("a point of {found} values for a space of {expected} parameters")]

@@ -26,6 +26,7 @@ use crate::{Error, Parameter};
 pub const PARAMETERS_MAX: usize = 8;
 /// The most lattice points; a proposal looks at each of them.
 pub const LATTICE_MAX: usize = 20_000;
+
 /// One setting: a value per parameter, in the order of the space. Booleans are 0 and 1. Made by [`Space::point`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Vec<f64>", try_from = "Vec<f64>")]
@@ -42,6 +43,11 @@ impl Point {
         };
         point.values[..values.len()].copy_from_slice(values);
         point
+    }
+
+    fn with(mut self, index: usize, value: f64) -> Self {
+        self.values[index] = value;
+        self
     }
 
     /// The values, one per parameter.
@@ -78,10 +84,8 @@ impl TryFrom<Vec<f64>> for Point {
     /// Takes the values as they are; whether they fit a space is for [`Space::point`] to say.
     fn try_from(values: Vec<f64>) -> Result<Self, Error> {
         if values.len() > PARAMETERS_MAX {
-            return Err(Error::TooManyParameters {
-                found: values.len(),
-                limit: PARAMETERS_MAX,
-            });
+            let found = values.len();
+            return Err(Error::TooManyParameters { found });
         }
         Ok(Self::new(&values))
     }
@@ -107,31 +111,21 @@ impl Space {
             return Err(Error::EmptySpace);
         }
         if parameters.len() > PARAMETERS_MAX {
-            return Err(Error::TooManyParameters {
-                found: parameters.len(),
-                limit: PARAMETERS_MAX,
-            });
+            let found = parameters.len();
+            return Err(Error::TooManyParameters { found });
         }
         for (index, parameter) in parameters.iter().enumerate() {
             parameter.check()?;
-            if parameters[..index]
-                .iter()
-                .any(|other| other.name() == parameter.name())
-            {
-                return Err(Error::DuplicateParameter {
-                    parameter: parameter.name().to_string(),
-                });
+            let name = parameter.name();
+            if parameters[..index].iter().any(|other| other.name() == name) {
+                let parameter = name.to_owned();
+                return Err(Error::DuplicateParameter { parameter });
             }
         }
-        let points = parameters
-            .iter()
-            .map(|p| p.levels().len())
-            .fold(1, usize::saturating_mul);
+        let levels = parameters.iter().map(|parameter| parameter.levels().len());
+        let points = levels.fold(1, usize::saturating_mul);
         if points > LATTICE_MAX {
-            return Err(Error::LatticeTooLarge {
-                points,
-                limit: LATTICE_MAX,
-            });
+            return Err(Error::LatticeTooLarge { points });
         }
         Ok(Self { parameters })
     }
@@ -171,29 +165,15 @@ impl Space {
     /// `start` may lie between levels, and `start` itself.
     pub fn lattice(&self, start: &Point) -> Vec<Point> {
         let mut points = vec![Point::new(&vec![0.0; self.parameters.len()])];
+        let mut beside = vec![*start];
         for (index, parameter) in self.parameters.iter().enumerate() {
             let levels = parameter.levels();
-            points = points
-                .iter()
-                .flat_map(|point| {
-                    levels.iter().map(|&level| {
-                        let mut point = *point;
-                        point.values[index] = level;
-                        point
-                    })
-                })
-                .collect();
-        }
-        let mut beside = vec![*start];
-        for (flag, parameter) in self.parameters.iter().enumerate() {
-            if parameter.scale() != Scale::Boolean || parameter.fixed_value().is_some() {
-                continue;
+            let of = |point: Point| levels.iter().map(move |&level| point.with(index, level));
+            points = points.into_iter().flat_map(of).collect();
+            if parameter.scale() == Scale::Boolean && parameter.fixed_value().is_none() {
+                let flipped = |point: &Point| point.with(index, 1.0 - point.values[index]);
+                beside.extend(beside.iter().map(flipped).collect::<Vec<_>>());
             }
-            let changed = beside.clone().into_iter().map(|mut point| {
-                point.values[flag] = 1.0 - point.values[flag];
-                point
-            });
-            beside.extend(changed);
         }
         for point in beside.into_iter().rev() {
             if !points.contains(&point) {
@@ -206,11 +186,8 @@ impl Space {
     /// The coordinates of a point of this space.
     pub fn coordinates(&self, point: &Point) -> Coordinates {
         let mut coordinates = Coordinates::default();
-        for ((coordinate, parameter), &value) in coordinates
-            .iter_mut()
-            .zip(&self.parameters)
-            .zip(point.values())
-        {
+        let values = self.parameters.iter().zip(point.values());
+        for (coordinate, (parameter, &value)) in coordinates.iter_mut().zip(values) {
             *coordinate = parameter.coordinate(value);
         }
         coordinates

@@ -43,8 +43,6 @@ use crate::tuner::recall::Memory;
 pub const STATE_VERSION: u32 = 2;
 /// The entry of the key that siblings share.
 pub const STATE_MODEL: &str = "model";
-/// Significant digits of a time in the file.
-const DIGITS: usize = 6;
 
 /// A setting by name.
 pub type Setting = BTreeMap<String, f64>;
@@ -124,16 +122,13 @@ pub enum StateError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Not JSON at all, or cut off.
-    #[error("line {line}, column {column}: not a state file ({message}); delete it to start anew")]
-    NotJson {
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// Error text of the parser.
-        message: String,
-    },
+    /// Not JSON at all, or cut off: the parser's error.
+    #[error(
+        "line {line}, column {column}: not a state file ({0}); delete it to start anew",
+        line = .0.line(),
+        column = .0.column()
+    )]
+    NotJson(serde_json::Error),
     /// JSON of something else.
     #[error("not a state file of this tuner: \"ronde_tuner_state\" is missing; give another path")]
     Foreign,
@@ -159,15 +154,9 @@ impl State {
     /// # Errors
     /// Text that is no JSON, JSON of something else, a newer version, or values that cannot be.
     pub fn from_json(text: &str) -> Result<Self, StateError> {
-        let json: serde_json::Value =
-            serde_json::from_str(text).map_err(|error| StateError::NotJson {
-                line: error.line(),
-                column: error.column(),
-                message: error.to_string(),
-            })?;
-        let version = json
-            .get("ronde_tuner_state")
-            .and_then(serde_json::Value::as_u64);
+        let json: serde_json::Value = serde_json::from_str(text).map_err(StateError::NotJson)?;
+        let version = json.get("ronde_tuner_state");
+        let version = version.and_then(serde_json::Value::as_u64);
         let found = version.ok_or(StateError::Foreign)?;
         if found > u64::from(STATE_VERSION) {
             return Err(StateError::Newer { found });
@@ -175,35 +164,22 @@ impl State {
         let invalid = |what: String| StateError::Invalid { what };
         let state: Self =
             serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
+        // JSON has no number that is not finite.
         for (index, sample) in state.samples.iter().enumerate() {
-            let StateSample {
-                step_ms,
-                spread,
-                steps,
-                ..
-            } = sample;
-            if !(*step_ms > 0.0
-                && step_ms.is_finite()
-                && *spread >= 0.0
-                && spread.is_finite()
-                && *steps > 0)
-            {
-                let what =
-                    format!("sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}");
-                return Err(invalid(what));
+            let (step_ms, spread, steps) = (sample.step_ms, sample.spread, sample.steps);
+            if step_ms <= 0.0 || spread < 0.0 || steps == 0 {
+                return Err(invalid(format!(
+                    "sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}"
+                )));
             }
         }
-        if let Some(StateVerdict {
-            default_step_ms,
-            chosen_step_ms,
-            ..
-        }) = &state.verdict
-            && !(*default_step_ms > 0.0 && *chosen_step_ms > 0.0)
-        {
-            let what = format!(
-                "the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}"
-            );
-            return Err(invalid(what));
+        if let Some(verdict) = &state.verdict {
+            let (default, chosen) = (verdict.default_step_ms, verdict.chosen_step_ms);
+            if default <= 0.0 || chosen <= 0.0 {
+                return Err(invalid(format!(
+                    "the verdict has default_step_ms {default}, chosen_step_ms {chosen}"
+                )));
+            }
         }
         Ok(state)
     }
@@ -271,11 +247,10 @@ impl StateSample {
         spread: f64,
         steps: usize,
     ) -> Self {
-        let (step_ms, spread) = (rounded(center.exp()), rounded(spread));
         Self {
             setting: setting(space, point),
-            step_ms,
-            spread,
+            step_ms: rounded(center.exp()),
+            spread: rounded(spread),
             steps,
         }
     }
@@ -303,27 +278,22 @@ pub(crate) fn setting(space: &Space, point: &Point) -> Setting {
 /// The point of a setting, or why `space` does not have it. A parameter that was none when it was written, and is fixed now, is as
 /// it is fixed.
 pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
-    let values: Result<Vec<f64>, String> = space
-        .parameters()
-        .iter()
-        .map(|parameter| {
-            let name = parameter.name();
-            let known = setting.get(name).copied();
-            known
-                .or(parameter.fixed_value())
-                .ok_or_else(|| format!("{name:?} is missing"))
-        })
-        .collect();
-    space.point(&values?).map_err(|error| error.to_string())
+    let mut values = Vec::new();
+    for parameter in space.parameters() {
+        let name = parameter.name();
+        let value = setting.get(name).copied().or(parameter.fixed_value());
+        values.push(value.ok_or_else(|| format!("{name:?} is missing"))?);
+    }
+    space.point(&values).map_err(|error| error.to_string())
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
+/// `value` to six significant digits.
 pub(crate) fn rounded(value: f64) -> f64 {
-    format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateError {

@@ -13,9 +13,8 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(seed: u64, noise: f64, drift_sd: f64) -> Self {
-        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut job = Self {
-            rng,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             noise,
             drift_sd,
             drift: 0.0,

@@ -127,14 +127,6 @@ pub enum LogWarning {
         /// Expected text.
         expected: &'static str,
     },
-    /// A line that is no CSV, or no UTF-8.
-    #[error("line {line} cannot be read and is left out: {message}")]
-    Unreadable {
-        /// Line, from 1.
-        line: u64,
-        /// Error text of the parser.
-        message: String,
-    },
 }
 
 /// A text that is no autotune log.
@@ -159,14 +151,10 @@ pub enum LogError {
 impl LogContents {
     /// The rows that are trials: all but those that say what is best.
     pub fn trials(&self) -> impl Iterator<Item = &LogRow> {
-        let last = self.best.filter(|_| !self.is_ronde);
-        self.rows
-            .iter()
-            .enumerate()
-            .filter_map(move |(index, row)| {
-                let sums_up = matches!(row.phase.as_deref(), Some("best" | "final"));
-                (Some(index) != last && !sums_up).then_some(row)
-            })
+        let sums_up = |row: &LogRow| matches!(row.phase.as_deref(), Some("best" | "final"));
+        let rows = self.rows.iter().enumerate();
+        let trials = rows.filter(move |&(index, row)| Some(index) != self.best && !sums_up(row));
+        trials.map(|(_, row)| row)
     }
 
     fn warn(&mut self, warning: LogWarning) {
@@ -206,16 +194,15 @@ pub fn read_logs(text: &str) -> Result<Vec<LogContents>, LogError> {
 /// Index of the row that says what is best.
 fn best(log: &LogContents) -> Option<usize> {
     if log.is_ronde {
-        return log
-            .rows
-            .iter()
-            .rposition(|row| row.phase.as_deref() == Some("best"));
+        let is_best = |row: &LogRow| row.phase.as_deref() == Some("best");
+        return log.rows.iter().rposition(is_best);
     }
     // Horovod repeats the trial of the highest score; a trial that happens to come last does not repeat another one.
     let (last, trials) = log.rows.split_last()?;
+    let line = last.line;
     let same = |row: &LogRow| {
         LogRow {
-            line: last.line,
+            line,
             ..row.clone()
         } == *last
     };

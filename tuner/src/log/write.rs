@@ -45,16 +45,15 @@ impl Log {
                 "a log needs at least one column",
             ));
         }
-        let mut log = Self {
-            file: File::create(path)?,
+        let header = line(columns, columns.len())?;
+        let file = File::create(path)?;
+        file.write_all_at(header.as_bytes(), 0)?;
+        Ok(Self {
+            file,
             columns: columns.len(),
-            best_start: 0,
+            best_start: header.len() as u64,
             best: String::new(),
-        };
-        let header = log.line(columns)?;
-        log.file.write_all_at(header.as_bytes(), 0)?;
-        log.best_start = header.len() as u64;
-        Ok(log)
+        })
     }
 
     /// Opens the log at `path` to continue it, if it has these columns; otherwise as
@@ -64,31 +63,22 @@ impl Log {
     /// As for [`create`](Self::create), and a file that cannot be read.
     pub fn resume<S: AsRef<str>>(path: &Path, columns: &[S]) -> io::Result<Self> {
         let text = match read_text(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Self::create(path, columns);
-            }
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
         };
-        let mut log = Self {
-            file: OpenOptions::new().write(true).open(path)?,
-            columns: columns.len(),
-            best_start: 0,
-            best: String::new(),
-        };
-        let header = log.line(columns)?;
+        let header = line(columns, columns.len())?;
         let Some(rows) = text.strip_prefix(&header) else {
             return Self::create(path, columns);
         };
+        let last = rows.split_inclusive('\n').next_back().unwrap_or_default();
         // The last row is the best one; after a kill during a write it may be cut off.
-        let whole = rows.strip_suffix('\n').unwrap_or(rows);
-        let last = whole.rfind('\n').map_or(0, |end| end + 1);
-        log.best_start = (header.len() + last) as u64;
-        log.best = match rows.ends_with('\n') {
-            true => rows[last..].to_owned(),
-            false => String::new(),
-        };
-        Ok(log)
+        let best = if last.ends_with('\n') { last } else { "" };
+        Ok(Self {
+            file: OpenOptions::new().write(true).open(path)?,
+            columns: columns.len(),
+            best_start: (text.len() - last.len()) as u64,
+            best: best.to_owned(),
+        })
     }
 
     /// Appends `row` and leaves the best row as it is; without a best row it does nothing, as the
@@ -100,10 +90,8 @@ impl Log {
         if self.best.is_empty() {
             return Ok(());
         }
-        let (row, best) = (self.line(row)?, self.best.clone());
-        self.append_lines(&row, best, |file, text, offset| {
-            file.write_all_at(text, offset)
-        })
+        let row = line(row, self.columns)?;
+        self.append_lines(&row, self.best.clone(), File::write_all_at)
     }
 
     /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
@@ -116,20 +104,8 @@ impl Log {
         row: &[S],
         best: &[T],
     ) -> io::Result<()> {
-        self.append_with(row, best, |file, text, offset| {
-            file.write_all_at(text, offset)
-        })
-    }
-
-    fn append_with<S: AsRef<str>, T: AsRef<str>>(
-        &mut self,
-        row: &[S],
-        best: &[T],
-        write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let row = self.line(row)?;
-        let best = self.line(best)?;
-        self.append_lines(&row, best, write_all_at)
+        let (row, best) = (line(row, self.columns)?, line(best, self.columns)?);
+        self.append_lines(&row, best, File::write_all_at)
     }
 
     fn append_lines(
@@ -138,17 +114,10 @@ impl Log {
         best: String,
         write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let text = format!("{row}{best}");
-        let written = write_all_at(&self.file, text.as_bytes(), self.best_start);
-        let end = self.best_start + text.len() as u64;
-        if let Err(error) = written.and_then(|()| self.cut(end)) {
+        if let Err(error) = self.replace_best(&format!("{row}{best}"), write_all_at) {
             // A full disk may have taken a part of the text, over the best row. The blocks of that row
-            // are still allocated, so writing it again needs no space.
-            let restored = self
-                .file
-                .write_all_at(self.best.as_bytes(), self.best_start);
-            // Best effort: the error to report is the first.
-            let _ = restored.and_then(|()| self.cut(self.best_start + self.best.len() as u64));
+            // are still allocated, so writing it again needs no space. The first error is reported.
+            let _ = self.replace_best(&self.best, File::write_all_at);
             return Err(error);
         }
         self.best_start += row.len() as u64;
@@ -156,29 +125,32 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts what is behind `length`; devices and pipes have no length.
-    fn cut(&self, length: u64) -> io::Result<()> {
+    /// Writes `text` in place of the best row, and cuts what is behind it.
+    fn replace_best(
+        &self,
+        text: &str,
+        write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        write_all_at(&self.file, text.as_bytes(), self.best_start)?;
+        // Devices and pipes have no length.
         if self.file.metadata()?.is_file() {
-            self.file.set_len(length)
-        } else {
-            Ok(())
+            self.file.set_len(self.best_start + text.len() as u64)?;
         }
+        Ok(())
     }
+}
 
-    fn line<S: AsRef<str>>(&self, fields: &[S]) -> io::Result<String> {
-        if fields.len() != self.columns {
-            let text = format!(
-                "a row of {} fields in a log of {} columns",
-                fields.len(),
-                self.columns
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(fields.iter().map(|field| field.as_ref()))?;
-        let bytes = writer.into_inner().map_err(|error| error.into_error())?;
-        String::from_utf8(bytes).map_err(io::Error::other)
+/// The line of a row in a log of `columns` columns.
+fn line<S: AsRef<str>>(fields: &[S], columns: usize) -> io::Result<String> {
+    if fields.len() != columns {
+        let found = fields.len();
+        let text = format!("a row of {found} fields in a log of {columns} columns");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(fields.iter().map(|field| field.as_ref()))?;
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -274,7 +246,8 @@ mod tests {
                     file.write_all_at(&text[..written], offset)?;
                     Err(io::ErrorKind::StorageFull.into())
                 };
-                let error = log.append_with(&long, &["best", "1"], full).unwrap_err();
+                let (row, best) = (line(&long, 2).unwrap(), line(&["best", "1"], 2).unwrap());
+                let error = log.append_lines(&row, best, full).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull);
                 assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
             }

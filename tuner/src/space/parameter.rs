@@ -1,17 +1,16 @@
 //! A parameter: its name, its scale, the levels that are searched, and the coordinate in which distance is measured.
 
-use serde::{Deserialize, Serialize};
-
 use crate::Error;
 
 /// The most levels of one parameter.
 pub const LEVELS_MAX: usize = 256;
 /// The coordinate of the smallest non-zero level of a scale that also has a zero: far enough from 0 to be another regime.
 const ZERO_GAP: f64 = 0.1;
+/// The most levels that an integer parameter is given.
+const INTEGER_LEVELS: usize = 17;
 
 /// The scale of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
     /// Levels in geometric progression from `low` to `high`, with an extra level 0 if `zero`.
     Log {
@@ -49,31 +48,25 @@ pub enum Scale {
     },
 }
 
-/// The most levels that an integer parameter is given.
-pub(crate) const INTEGER_LEVELS: usize = 17;
-
 /// One knob: a name, a scale, and the value it is fixed at, if it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     name: String,
     scale: Scale,
     fixed: Option<f64>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rough: bool,
 }
 
 impl Parameter {
     /// A parameter of `levels` levels in geometric progression from `low` to `high`.
     pub fn log(name: impl Into<String>, low: f64, high: f64, levels: usize) -> Self {
-        Self::new(
-            name,
-            Scale::Log {
-                low,
-                high,
-                levels,
-                zero: false,
-            },
-        )
+        let scale = Scale::Log {
+            low,
+            high,
+            levels,
+            zero: false,
+        };
+        Self::new(name, scale)
     }
 
     /// A parameter of `levels` evenly spaced levels from `low` to `high`.
@@ -154,6 +147,18 @@ impl Parameter {
         }
     }
 
+    /// Number of levels between unequal bounds, apart from the zero of a log scale.
+    fn count(&self) -> usize {
+        match self.scale {
+            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
+            Scale::Integer { low, high } => {
+                (high.saturating_sub(low) as usize).min(INTEGER_LEVELS - 1) + 1
+            }
+            Scale::Boolean => 2,
+            Scale::Choice { count } => count,
+        }
+    }
+
     fn has_zero(&self) -> bool {
         matches!(self.scale, Scale::Log { zero: true, .. })
     }
@@ -171,15 +176,7 @@ impl Parameter {
             return vec![value];
         }
         let (low, high) = self.range();
-        let count = match self.scale {
-            Scale::Log { .. } if low == high => 1,
-            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
-            Scale::Integer { low, high } => {
-                (high.saturating_sub(low) as usize).min(INTEGER_LEVELS - 1) + 1
-            }
-            Scale::Boolean => 2,
-            Scale::Choice { count } => count,
-        };
+        let count = if low == high { 1 } else { self.count() };
         let top = count.saturating_sub(1).max(1) as f64;
         let level = |i: usize| match self.scale {
             // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
@@ -199,16 +196,11 @@ impl Parameter {
         let (low, high) = self.range();
         // With equal bounds any distance will do.
         let span = |span: f64| if low == high { 1.0 } else { span };
+        let u = || (value / low).ln() / span((high / low).ln());
         match self.scale {
-            Scale::Log { zero: true, .. } if value <= 0.0 => 0.0,
-            Scale::Log { zero, .. } => {
-                let u = (value / low).ln() / span((high / low).ln());
-                if zero {
-                    (ZERO_GAP + (1.0 - ZERO_GAP) * u).max(0.0)
-                } else {
-                    u
-                }
-            }
+            Scale::Log { zero: false, .. } => u(),
+            Scale::Log { .. } if value <= 0.0 => 0.0,
+            Scale::Log { .. } => (ZERO_GAP + (1.0 - ZERO_GAP) * u()).max(0.0),
             Scale::Linear { .. } | Scale::Integer { .. } => (value - low) / span(high - low),
             Scale::Boolean | Scale::Choice { .. } => value,
         }
@@ -240,44 +232,34 @@ impl Parameter {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (low, high) = self.range();
         let are_finite = low.is_finite() && high.is_finite();
-        let (is_usable, levels, expected) = match self.scale {
-            Scale::Log { levels, .. } => {
-                let is_usable = low > 0.0 && high > 0.0 && are_finite;
-                (is_usable, levels, "0 < low <= high, both finite")
+        // Beyond them neighbouring whole numbers share one f64.
+        let exact = -(1 << 53)..=1 << 53;
+        let levels = self.count();
+        let problem = match self.scale {
+            Scale::Log { .. } if !(are_finite && low > 0.0 && high > 0.0) => {
+                Some("not usable, expected 0 < low <= high, both finite")
             }
-            Scale::Linear { levels, .. } => (are_finite, levels, "low <= high, both finite"),
-            Scale::Integer { low, high } => {
-                // Above 2^53 neighbouring whole numbers share one f64.
-                let is_usable = low.min(high) >= -(1 << 53) && low.max(high) <= 1 << 53;
-                (is_usable, 2, "low <= high, both within +-2^53")
+            Scale::Linear { .. } if !are_finite => {
+                Some("not usable, expected low <= high, both finite")
             }
-            Scale::Boolean => (true, 2, ""),
-            Scale::Choice { count } => (true, count, ""),
+            Scale::Integer { low, high } if !(exact.contains(&low) && exact.contains(&high)) => {
+                Some("not usable, expected low <= high, both within +-2^53")
+            }
+            _ if low > high && levels > 0 => Some("reversed; swap them"),
+            _ => None,
         };
         let parameter = self.name.clone();
-        if !is_usable {
+        if let Some(problem) = problem {
             return Err(Error::Bounds {
                 parameter,
                 low,
                 high,
-                expected,
-            });
-        }
-        if low > high && levels > 0 {
-            return Err(Error::ReversedBounds {
-                parameter,
-                low,
-                high,
+                problem,
             });
         }
         // Equal bounds are one value, whatever the number of levels.
-        let levels = if low == high { 2 } else { levels };
-        if !(2..=LEVELS_MAX).contains(&levels) {
-            return Err(Error::Levels {
-                parameter,
-                levels,
-                limit: LEVELS_MAX,
-            });
+        if low != high && !(2..=LEVELS_MAX).contains(&levels) {
+            return Err(Error::Levels { parameter, levels });
         }
         self.fixed.map_or(Ok(()), |value| self.check_value(value))
     }

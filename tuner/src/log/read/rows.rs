@@ -19,17 +19,11 @@ pub(super) fn contents(section: &Section) -> LogContents {
         ..LogContents::default()
     };
     let mut record = StringRecord::new();
-    loop {
-        match reader.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => log.take(&record, section),
-            Err(error) => {
-                let line = error.position().map_or(0, csv::Position::line) + section.lines_before;
-                let message = error.to_string();
-                log.warn(LogWarning::Unreadable { line, message });
-                // The reader goes on after bad UTF-8, which text cannot have, and after nothing else.
-                break;
-            }
+    // No error is possible: the text is UTF-8, and a row may have any number of fields.
+    while reader.read_record(&mut record).unwrap_or(false) {
+        // A spreadsheet ends each row with as many separators as its widest one has.
+        if !record.iter().all(str::is_empty) {
+            log.take(&header, &record, section);
         }
     }
     log.best = best(&log);
@@ -37,13 +31,9 @@ pub(super) fn contents(section: &Section) -> LogContents {
 }
 
 impl LogContents {
-    fn take(&mut self, record: &StringRecord, section: &Section) {
-        // A spreadsheet ends each row with as many separators as its widest one has.
-        if record.iter().all(str::is_empty) {
-            return;
-        }
-        let (line, ends) = place(record, section);
-        let (found, expected) = (record.len(), self.columns.len());
+    fn take(&mut self, header: &StringRecord, record: &StringRecord, section: &Section) {
+        let (line, has_end) = place(record, section);
+        let (found, expected) = (record.len(), header.len());
         if found > expected {
             return self.warn(LogWarning::TooLong {
                 line,
@@ -58,105 +48,84 @@ impl LogContents {
                 expected,
             });
         }
-        if !ends {
+        if !has_end {
             return self.warn(LogWarning::NoEnd { line });
         }
-        let mut fields = Fields {
-            line,
-            decimal_commas: section.separator != b',',
-            warnings: Vec::new(),
-        };
         let mut row = LogRow {
             line,
             ..LogRow::default()
         };
-        for (column, value) in self.columns.iter().zip(record) {
-            match column.as_str() {
-                "hierarchical_allreduce" => row.hierarchical_allreduce = fields.flag(column, value),
-                "hierarchical_allgather" => row.hierarchical_allgather = fields.flag(column, value),
-                "torus_allreduce" => row.torus_allreduce = fields.flag(column, value),
-                "cache_enabled" => row.cache_enabled = fields.flag(column, value),
-                "cycle_time_ms" => row.cycle_time_ms = fields.number(column, value),
-                "tensor_fusion_threshold" => row.fusion_mb = fields.number(column, value),
-                "score" => row.score = fields.number(column, value),
-                "phase" => row.phase = Some(value.to_owned()).filter(|phase| !phase.is_empty()),
-                "sample" => row.sample = fields.count(column, value),
-                "steps" => row.steps = fields.count(column, value),
-                "step_ms_p50" => row.step_ms_p50 = fields.number(column, value),
-                "step_ms_ci95" => row.step_ms_ci95 = fields.number(column, value),
-                "predicted_step_ms" => row.predicted_step_ms = fields.number(column, value),
-                "negotiate_share" => row.negotiate_share = fields.number(column, value),
-                _ => row.other.push((column.clone(), value.to_owned())),
+        for (column, value) in header.iter().zip(record) {
+            // An empty field is nothing to warn of.
+            if let Err(expected) = row.set(column, value, section.separator)
+                && !value.is_empty()
+            {
+                self.warn(LogWarning::Field {
+                    line,
+                    column: column.to_owned(),
+                    value: value.chars().take(40).collect(),
+                    expected,
+                });
             }
         }
-        fields
-            .warnings
-            .into_iter()
-            .for_each(|warning| self.warn(warning));
         self.rows.push(row);
+    }
+}
+
+impl LogRow {
+    /// Sets the field of this column, to none if `value` cannot be read.
+    ///
+    /// # Errors
+    /// The expected text.
+    fn set(&mut self, column: &str, value: &str, separator: u8) -> Result<(), &'static str> {
+        let flag = |field: &mut Option<bool>| {
+            *field = match value {
+                "0" => Some(false),
+                "1" => Some(true),
+                _ => None,
+            };
+            field.map(drop).ok_or("0 or 1")
+        };
+        let count = |field: &mut Option<u64>| {
+            *field = value.parse().ok();
+            field.map(drop).ok_or("a whole number >= 0")
+        };
+        let number = |field: &mut Option<f64>| {
+            // Between semicolons or tabs, a number may have a decimal comma.
+            let is_decimal = |symbol| symbol == ',' && separator != b',';
+            let parsed = value.replacen(is_decimal, ".", 1).parse().ok();
+            *field = parsed.filter(|number: &f64| number.is_finite() && *number >= 0.0);
+            field.map(drop).ok_or("a number >= 0")
+        };
+        match column {
+            "hierarchical_allreduce" => flag(&mut self.hierarchical_allreduce)?,
+            "hierarchical_allgather" => flag(&mut self.hierarchical_allgather)?,
+            "torus_allreduce" => flag(&mut self.torus_allreduce)?,
+            "cache_enabled" => flag(&mut self.cache_enabled)?,
+            "cycle_time_ms" => number(&mut self.cycle_time_ms)?,
+            "tensor_fusion_threshold" => number(&mut self.fusion_mb)?,
+            "score" => number(&mut self.score)?,
+            "phase" => self.phase = Some(value.to_owned()).filter(|phase| !phase.is_empty()),
+            "sample" => count(&mut self.sample)?,
+            "steps" => count(&mut self.steps)?,
+            "step_ms_p50" => number(&mut self.step_ms_p50)?,
+            "step_ms_ci95" => number(&mut self.step_ms_ci95)?,
+            "predicted_step_ms" => number(&mut self.predicted_step_ms)?,
+            "negotiate_share" => number(&mut self.negotiate_share)?,
+            _ => self.other.push((column.to_owned(), value.to_owned())),
+        }
+        Ok(())
     }
 }
 
 /// The line of a record, and whether that line has its end.
 fn place(record: &StringRecord, section: &Section) -> (u64, bool) {
-    let Some(position) = record.position() else {
-        return (0, true);
-    };
-    let from = usize::try_from(position.byte()).unwrap_or(usize::MAX);
-    let rest = section.text.get(from..).unwrap_or_default();
+    let position = record.position();
+    let (start, line) = position.map_or((0, 0), |at| (at.byte() as usize, at.line()));
+    let rest = section.text.get(start..).unwrap_or_default();
     // The parser counts empty lines before a record to it.
     let record = rest.trim_start_matches(['\r', '\n']);
-    let skipped = rest[..rest.len() - record.len()].matches('\n').count();
-    let line = section.lines_before + position.line() + skipped as u64;
+    let skipped = rest[..rest.len() - record.len()].matches('\n').count() as u64;
+    let line = section.lines_before + line + skipped;
     (line, record.contains(['\r', '\n']))
-}
-
-/// Reads the fields of one line.
-struct Fields {
-    line: u64,
-    /// Whether 1,5 may be one and a half.
-    decimal_commas: bool,
-    warnings: Vec<LogWarning>,
-}
-
-impl Fields {
-    fn flag(&mut self, column: &str, value: &str) -> Option<bool> {
-        match value {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => self.bad(column, value, "0 or 1"),
-        }
-    }
-
-    fn number(&mut self, column: &str, value: &str) -> Option<f64> {
-        let with_point = if self.decimal_commas {
-            value.replacen(',', ".", 1)
-        } else {
-            value.to_owned()
-        };
-        let number = with_point.parse().ok();
-        let number = number.filter(|number: &f64| number.is_finite() && *number >= 0.0);
-        number.or_else(|| self.bad(column, value, "a number >= 0"))
-    }
-
-    fn count(&mut self, column: &str, value: &str) -> Option<u64> {
-        value
-            .parse()
-            .ok()
-            .or_else(|| self.bad(column, value, "a whole number >= 0"))
-    }
-
-    /// An empty field is nothing to warn of.
-    fn bad<T>(&mut self, column: &str, value: &str, expected: &'static str) -> Option<T> {
-        if !value.is_empty() {
-            let (column, value) = (column.to_owned(), value.chars().take(40).collect());
-            self.warnings.push(LogWarning::Field {
-                line: self.line,
-                column,
-                value,
-                expected,
-            });
-        }
-        None
-    }
 }

@@ -4,8 +4,6 @@ use super::{LogError, REQUIRED};
 
 /// Separators of fields. Logs have commas; spreadsheets save the others.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
-/// Characters of a header that an error shows.
-const SHOWN: usize = 200;
 
 /// One log of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,35 +21,33 @@ pub(super) struct Section<'a> {
 /// # Errors
 /// [`LogError::Empty`]; [`LogError::Header`] if the first line with anything in it is no header.
 pub(super) fn sections(text: &str) -> Result<Vec<Section<'_>>, LogError> {
-    let lines = || lines(text);
-    let Some((first, first_line)) = lines().find(|(_, line)| !blank(line)) else {
-        return Err(LogError::Empty);
-    };
-    let before = |offset: usize| lines().take_while(|(at, _)| *at < offset).count() as u64;
-    if separator(first_line).is_none() {
-        return Err(LogError::Header {
-            line: before(first) + 1,
-            missing: missing(first_line),
-            header: first_line.trim_end().chars().take(SHOWN).collect(),
-        });
-    }
-    let mut starts: Vec<(usize, u64, u8)> = Vec::new();
-    for (number, (offset, line)) in lines().enumerate() {
-        if let Some(separator) = separator(line) {
-            starts.push((offset, number as u64, separator));
+    let mut sections: Vec<Section> = Vec::new();
+    for (lines_before, (offset, line)) in (0..).zip(lines(text)) {
+        // Most lines are rows: the longest name tells it without taking them apart.
+        if blank(line) || !sections.is_empty() && !line.contains(REQUIRED[1]) {
+            continue;
+        }
+        let (separator, missing) = header(line);
+        if missing.is_empty() {
+            let rest = &text[offset..];
+            if let Some(last) = sections.last_mut() {
+                last.text = &last.text[..last.text.len() - rest.len()];
+            }
+            sections.push(Section {
+                text: rest,
+                lines_before,
+                separator,
+            });
+        } else if sections.is_empty() {
+            return Err(LogError::Header {
+                line: lines_before + 1,
+                missing,
+                header: line.trim_end().chars().take(200).collect(),
+            });
         }
     }
-    let ends = starts
-        .iter()
-        .skip(1)
-        .map(|start| start.0)
-        .chain([text.len()]);
-    let section = |(&(offset, lines_before, separator), end): (&(usize, u64, u8), usize)| Section {
-        text: &text[offset..end],
-        lines_before,
-        separator,
-    };
-    Ok(starts.iter().zip(ends).map(section).collect())
+    let is_any = !sections.is_empty();
+    is_any.then_some(sections).ok_or(LogError::Empty)
 }
 
 /// The lines with where they begin; they end as on Unix, on Windows or as on old Macs.
@@ -59,13 +55,9 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut offset = 0;
     std::iter::from_fn(move || {
         let rest = text.get(offset..).filter(|rest| !rest.is_empty())?;
-        let end = rest.find(['\n', '\r']).map_or(rest.len(), |end| {
-            end + if rest[end..].starts_with("\r\n") {
-                2
-            } else {
-                1
-            }
-        });
+        let is_pair = |at: usize| rest[at..].starts_with("\r\n");
+        let end = rest.find(['\n', '\r']);
+        let end = end.map_or(rest.len(), |at| at + 1 + usize::from(is_pair(at)));
         let line = (offset, &rest[..end]);
         offset += end;
         Some(line)
@@ -77,35 +69,16 @@ fn blank(line: &str) -> bool {
         .all(|b| b.is_ascii_whitespace() || SEPARATORS.contains(&b) || b == b'"')
 }
 
-/// Separator of the fields of `line`, if it is a header.
-fn separator(line: &str) -> Option<u8> {
-    // Most lines are rows: the longest name tells it without taking them apart.
-    if !line.contains(REQUIRED[1]) {
-        return None;
-    }
-    let separates = |separator: &u8| {
-        let has = |name: &&str| fields(line, *separator).any(|field| field == *name);
-        REQUIRED.iter().all(has)
-    };
-    SEPARATORS.into_iter().find(separates)
-}
-
-/// The required columns that no separator finds in `line`.
-fn missing(line: &str) -> Vec<&'static str> {
-    let of = |separator: u8| -> Vec<&'static str> {
-        let has = |name: &&str| fields(line, separator).any(|field| field == *name);
+/// The separator at which `line` has the most required columns, and those that it does not have.
+fn header(line: &str) -> (u8, Vec<&'static str>) {
+    let missing = |separator: u8| -> Vec<&'static str> {
+        let fields = || line.split(char::from(separator));
+        let has = |name: &str| fields().any(|field| field.trim().trim_matches('"').trim() == name);
         REQUIRED.into_iter().filter(|name| !has(name)).collect()
     };
-    let by_separator = SEPARATORS.map(of);
-    by_separator
-        .into_iter()
-        .min_by_key(Vec::len)
-        .unwrap_or_default()
-}
-
-fn fields(line: &str, separator: u8) -> impl Iterator<Item = &str> {
-    line.split(char::from(separator))
-        .map(|field| field.trim().trim_matches('"').trim())
+    let found = SEPARATORS.map(|separator| (separator, missing(separator)));
+    let best = found.into_iter().min_by_key(|(_, missing)| missing.len());
+    best.unwrap_or_default()
 }
 
 #[cfg(test)]
