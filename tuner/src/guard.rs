@@ -72,14 +72,28 @@ pub(crate) fn steps(pairs: &[Pair], arm: Arm) -> Vec<f64> {
 
 /// The pairs with each step at most the limit of its arm.
 pub(crate) fn clipped(pairs: &[Pair], limits: [f64; 2]) -> Vec<Pair> {
-    let clipped = |pair: &Pair, arm: usize| {
-        let steps = pair[arm].iter().map(|step| step.min(limits[arm]));
-        steps.collect()
-    };
-    let pairs = pairs.iter();
+    let mut pairs = pairs.to_vec();
+    for pair in &mut pairs {
+        for (steps, limit) in pair.iter_mut().zip(limits) {
+            steps.iter_mut().for_each(|step| *step = step.min(limit));
+        }
+    }
     pairs
-        .map(|pair| [0, 1].map(|arm| clipped(pair, arm)))
-        .collect()
+}
+
+/// Weight of a pair: the square root of the length of its visits.
+fn weight([visit, _]: &Pair) -> f64 {
+    (visit.len() as f64).sqrt()
+}
+
+/// Sum of the weighted differences of the pairs, and sum of their weights.
+fn weighted_sum(pairs: &[Pair], difference: impl Fn(&Pair) -> f64) -> (f64, f64) {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for pair in pairs {
+        sum += weight(pair) * difference(pair);
+        weights += weight(pair);
+    }
+    (sum, weights)
 }
 
 /// The next visits of a pair: order and length.
@@ -87,49 +101,41 @@ pub(crate) fn clipped(pairs: &[Pair], limits: [f64; 2]) -> Vec<Pair> {
 pub(crate) struct Visits {
     order: [Arm; 2],
     length: usize,
-    second: bool,
     pair: Pair,
 }
 
 impl Visits {
     /// A pair in random order, of visits of this length.
     pub(crate) fn new(rng: &mut Xoshiro256PlusPlus, length: usize) -> Self {
-        let [default, candidate] = ARMS;
+        let mut order = ARMS;
+        if !rng.random_bool(0.5) {
+            order.reverse();
+        }
         Self {
-            order: if rng.random_bool(0.5) {
-                ARMS
-            } else {
-                [candidate, default]
-            },
+            order,
             length,
-            second: false,
             pair: Pair::default(),
         }
     }
 
     /// The setting of the next step.
     pub(crate) fn arm(&self) -> Arm {
-        self.order[usize::from(self.second)]
+        let is_second = self.pair[self.order[0] as usize].len() == self.length;
+        self.order[usize::from(is_second)]
     }
 
-    /// Adds a step; whether its visit is over, and with it the pair.
-    pub(crate) fn push(&mut self, step_ms: f64) -> (bool, Option<Pair>) {
-        let arm = self.arm();
-        let visit = &mut self.pair[arm as usize];
-        visit.push(step_ms);
-        if visit.len() < self.length {
-            return (false, None);
-        }
-        let pair = self.second.then(|| std::mem::take(&mut self.pair));
-        self.second = true;
-        (true, pair)
+    /// Adds a step; the pair, if that completes it.
+    pub(crate) fn push(&mut self, step_ms: f64) -> Option<Pair> {
+        self.pair[self.arm() as usize].push(step_ms);
+        let is_complete = self.pair.iter().all(|visit| visit.len() == self.length);
+        is_complete.then(|| std::mem::take(&mut self.pair))
     }
 }
 
 /// The relative difference of the mean step times, candidate less default, as a share of their average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Difference {
-    pub(crate) mean: f64,
+    center: f64,
     /// Half width of the interval of the look.
     half_width: f64,
     se: f64,
@@ -138,14 +144,11 @@ pub(crate) struct Difference {
 impl Difference {
     /// The candidate's gain in percent of the default's step time, [low, high].
     pub(crate) fn gain_pct(&self) -> [f64; 2] {
-        let gain = |difference: f64| {
-            let difference = difference.clamp(-1.99, 1.99);
-            100.0 * (1.0 - (1.0 + difference / 2.0) / (1.0 - difference / 2.0))
-        };
-        [
-            gain(self.mean + self.half_width),
-            gain(self.mean - self.half_width),
-        ]
+        let ends = [self.center + self.half_width, self.center - self.half_width];
+        ends.map(|difference| {
+            let half = difference.clamp(-1.99, 1.99) / 2.0;
+            100.0 * (1.0 - (1.0 + half) / (1.0 - half))
+        })
     }
 }
 
@@ -162,7 +165,7 @@ pub(crate) struct Guard {
     /// Steps taken, those discarded after changes included.
     active: usize,
     difference: Option<Difference>,
-    pub(crate) stalls: Stalls,
+    stalls: Stalls,
     winsorized: usize,
 }
 
@@ -171,13 +174,13 @@ impl Guard {
     pub(crate) fn new(seed: u64, number: u32) -> Self {
         let mut rng = generator(seed, (1 << 48) | u64::from(number));
         let number = f64::from(number.max(1));
-        let visits = Visits::new(&mut rng, 3);
         let mut guard = Self {
             error: ERROR_BUDGET / (number * (number + 1.0)),
             late_looks: 0,
+            // Replaced at once; without its draw, every contest would have other coins.
+            visits: Visits::new(&mut rng, 0),
             rng,
             pairs: Vec::new(),
-            visits,
             active: 0,
             difference: None,
             stalls: Stalls::default(),
@@ -217,50 +220,38 @@ impl Guard {
         self.active += 1;
         let arm = self.arm();
         self.stalls.push(arm, step_ms);
-        let (over, pair) = self.visits.push(step_ms);
-        let Some(pair) = pair else {
-            return over.then_some(Decision::Undecided);
+        let Some(pair) = self.visits.push(step_ms) else {
+            return (self.arm() != arm).then_some(Decision::Undecided);
         };
         self.pairs.push(pair);
-        let decision = self.look();
-        if decision != Decision::KeepDefault {
-            self.begin_pair();
-        }
-        Some(decision)
+        self.begin_pair();
+        Some(self.look())
     }
 
-    /// The error that the look after the latest pair may spend, and whether it is the last; `None`
-    /// if no look is due.
-    fn share(&mut self) -> Option<(f64, bool)> {
-        if let Some((_, share)) =
-            (LATE_LOOKS.get(self.late_looks)).filter(|(active, _)| self.active >= *active)
-        {
-            self.late_looks += 1;
-            return Some((*share, self.late_looks == LATE_LOOKS.len()));
-        }
-        let due = LOOKS.iter().find(|(pairs, _)| *pairs == self.pairs.len());
-        due.map(|(_, share)| (*share, false))
-    }
-
+    /// Looks at the pairs, if that is due after the latest one.
     fn look(&mut self) -> Decision {
-        let Some((share, last)) = self.share() else {
+        let late = LATE_LOOKS.get(self.late_looks);
+        let late = late.filter(|(active, _)| self.active >= *active);
+        let early = LOOKS.iter().find(|(pairs, _)| *pairs == self.pairs.len());
+        let Some((_, share)) = late.or(early) else {
             return Decision::Undecided;
         };
+        self.late_looks += usize::from(late.is_some());
         let Some(difference) = self.compare(share * self.error) else {
             return Decision::KeepDefault;
         };
         self.difference = Some(difference);
-        let (default, candidate) = (self.mean(Arm::Default), self.mean(Arm::Candidate));
-        let is_slower = candidate > default;
-        let gain = -difference.mean;
+        let [default, candidate] = ARMS.map(|arm| self.mean(arm));
+        let gain = -difference.center;
         let steps = self.candidate_steps();
         let is_seen = steps as f64 * gain >= STALL_PROTECTION
             && (2 * steps >= STEPS_MIN || gain >= GAIN_LARGE);
-        if difference.mean + difference.half_width < 0.0 && candidate < default && is_seen {
+        if difference.center + difference.half_width < 0.0 && candidate < default && is_seen {
             return Decision::KeepCandidate;
         }
-        let is_small = difference.mean - difference.se > -GAIN_MIN;
-        if last || is_small || (self.pairs.len() >= PAIRS_FOR_RAW && is_slower) {
+        let is_small = difference.center - difference.se > -GAIN_MIN;
+        let is_last = late.is_some() && self.late_looks == LATE_LOOKS.len();
+        if is_last || is_small || (self.pairs.len() >= PAIRS_FOR_RAW && candidate > default) {
             return Decision::KeepDefault;
         }
         Decision::Undecided
@@ -268,36 +259,30 @@ impl Guard {
 
     /// The difference with a one-sided limit at this error; none before the second pair.
     fn compare(&mut self, error: f64) -> Option<Difference> {
-        let count = self.pairs.len();
+        let count = self.pairs.len() as f64;
         let all: Vec<f64> = self.pairs.iter().flatten().flatten().copied().collect();
         let limit = WINSOR_FACTOR * median(&all);
         self.winsorized = all.iter().filter(|step| **step > limit).count();
         let pairs = clipped(&self.pairs, [limit; 2]);
         let [default, candidate] = ARMS.map(|arm| steps(&pairs, arm));
         let middle = (mean(&default) + mean(&candidate)) / 2.0;
-        let differences = pairs.iter().map(|[default, candidate]| {
-            let weight = (default.len() as f64).sqrt();
-            (weight, (mean(candidate) - mean(default)) / middle)
-        });
-        let differences: Vec<(f64, f64)> = differences.collect();
-        let weights: f64 = differences.iter().map(|(weight, _)| weight).sum();
-        let weighted = differences.iter().map(|(weight, d)| weight * d);
-        let center = weighted.sum::<f64>() / weights;
-        let squares = differences.iter();
-        let squares: f64 = squares.map(|(w, d)| (w * (d - center)).powi(2)).sum();
-        let freedom = count.checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-        let paired = (squares * count as f64 / freedom).sqrt() / weights;
+        let difference = |[default, candidate]: &Pair| (mean(candidate) - mean(default)) / middle;
+        let (sum, weights) = weighted_sum(&pairs, difference);
+        let center = sum / weights;
+        let deviations = pairs
+            .iter()
+            .map(|pair| weight(pair) * (difference(pair) - center));
+        let squares: f64 = deviations.map(|deviation| deviation.powi(2)).sum();
+        let paired = (squares * count / (count - 1.0)).sqrt() / weights;
         let welch = (squared_error(&default) + squared_error(&candidate)).sqrt() / middle;
         let se = paired.max(welch);
-        let quantile = StudentsT::new(0.0, 1.0, freedom)
-            .ok()?
-            .inverse_cdf(1.0 - error);
-        let difference = Difference {
-            mean: center,
-            half_width: quantile * se,
+        let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
+        let half_width = student.inverse_cdf(1.0 - error) * se;
+        (center.is_finite() && half_width.is_finite()).then_some(Difference {
+            center,
+            half_width,
             se,
-        };
-        (center.is_finite() && difference.half_width.is_finite()).then_some(difference)
+        })
     }
 
     /// The difference at the last look.
@@ -314,11 +299,6 @@ impl Guard {
     pub(crate) fn winsorized(&self) -> usize {
         self.winsorized
     }
-
-    /// The complete pairs.
-    pub(crate) fn pairs(&self) -> &[Pair] {
-        &self.pairs
-    }
 }
 
 /// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 41 steps; random lengths keep the
@@ -333,12 +313,11 @@ fn lengths(number: usize) -> RangeInclusive<usize> {
 
 /// Most steps that a contest with so many complete pairs still takes.
 pub fn contest_steps_left(rounds: u32) -> u64 {
-    let done = (1..=rounds.min(100) as usize).map(lengths);
-    let done: usize = done.map(|range| 2 * range.start()).sum();
+    let done = (1..=rounds.min(100) as usize).map(|number| 2 * lengths(number).start());
     // The pair that reaches the limit is completed: two visits, a change before each.
     let pair = 2 * lengths(usize::MAX).end() + 2;
     let most = LATE_LOOKS[LATE_LOOKS.len() - 1].0;
-    (most.saturating_sub(done) + pair) as u64
+    (most.saturating_sub(done.sum()) + pair) as u64
 }
 
 pub(crate) fn mean(values: &[f64]) -> f64 {

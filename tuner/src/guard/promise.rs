@@ -18,11 +18,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::median;
 use crate::guard::stall::{STALL_FREE, Stalls};
-use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps};
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps, weighted_sum};
 use crate::tuner::design::generator;
 
 /// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps: under 0.4 % of 3,000 steps.
-const LOOK_AGES: [u64; 2] = [100, 300];
+const LOOK_AGES: [f64; 2] = [100.0, 300.0];
 const LOOK_LENGTHS: std::ops::RangeInclusive<usize> = 3..=4;
 /// A scheduled look comes at its age times a random factor in this range.
 const LOOK_SPREAD: std::ops::Range<f64> = 0.9..1.1;
@@ -34,13 +34,9 @@ const CHECK_LENGTH: usize = 10;
 /// After a reversion for stalls, the candidate returns if this share of its gain is left.
 const RETURN_SHARE: f64 = 0.25;
 
-/// Consequence of a step.
+/// Change of the setting in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Outcome {
-    /// Nothing.
-    Hold,
-    /// The other setting is measured, or the one in force again.
-    Visit,
+pub(crate) enum Change {
     /// The default is in force from now on; the net difference and whether stalls alone are the reason.
     Revert { net: f64, stalls_only: bool },
     /// The candidate is in force again: the default has the same stalls.
@@ -75,7 +71,6 @@ struct Check {
     visits: Visits,
     pairs: Vec<Pair>,
     wanted: usize,
-    length: usize,
     cause: Cause,
 }
 
@@ -95,11 +90,12 @@ pub(crate) struct Promise {
     /// Steps of the visits of the next check after a contradiction: half a block, then twice as many each.
     settled_length: usize,
     check: Option<Check>,
-    /// Means of the check that has just ended, ms: default and candidate.
-    checked: Option<(f64, f64)>,
+    /// The check that ended with the last step.
+    pub(crate) recheck: Option<Recheck>,
     /// The default is in force until it has as many steps.
     suspended: bool,
-    over: bool,
+    /// No further step can change anything.
+    pub(crate) is_over: bool,
 }
 
 impl Promise {
@@ -116,18 +112,13 @@ impl Promise {
             gap: BLOCK_STEPS,
             settled_length: BLOCK_STEPS as usize / 2,
             check: None,
-            checked: None,
+            recheck: None,
             suspended: false,
-            over: false,
+            is_over: false,
         };
-        promise.update(guard.pairs());
+        promise.update(&guard.pairs);
         promise.plan();
         promise
-    }
-
-    /// Whether no further step can change anything.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
     }
 
     /// Whether a check is under way: its steps are of two settings.
@@ -135,50 +126,28 @@ impl Promise {
         self.check.is_some()
     }
 
-    /// The check that ended with the last step, whose consequence was `outcome`.
-    pub(crate) fn take_recheck(&mut self, outcome: &Outcome) -> Option<Recheck> {
-        let (default_ms, chosen_ms) = self.checked.take()?;
-        Some(Recheck {
-            default_ms,
-            chosen_ms,
-            is_confirmed: !matches!(outcome, Outcome::Revert { .. }),
-        })
-    }
-
     /// The setting of the next step.
     pub(crate) fn arm(&self) -> Arm {
         match &self.check {
             Some(check) => check.visits.arm(),
-            None if self.suspended || self.over => Arm::Default,
+            None if self.suspended || self.is_over => Arm::Default,
             None => Arm::Candidate,
         }
     }
 
     fn plan(&mut self) {
         let (_, index) = self.look;
-        let decades = u32::try_from(index / 2).unwrap_or(u32::MAX);
-        let age = LOOK_AGES[index % 2].saturating_mul(10u64.saturating_pow(decades));
-        let age = age as f64 * self.rng.random_range(LOOK_SPREAD);
-        self.look = (age as u64, index + 1);
+        let age = LOOK_AGES[index % 2] * 10f64.powi((index / 2) as i32);
+        self.look = ((age * self.rng.random_range(LOOK_SPREAD)) as u64, index + 1);
     }
 
-    /// The relative difference of the clipped means of `pairs`, weighted, and its weight.
-    fn difference(pairs: &[Pair]) -> (f64, f64) {
-        let limits = ARMS.map(|arm| STALL_FREE * median(&steps(pairs, arm)));
-        let pairs = clipped(pairs, limits);
-        let of = pairs.iter().map(|[default, candidate]| {
-            let weight = (default.len() as f64).sqrt();
-            (weight, mean(candidate) / mean(default) - 1.0)
-        });
-        of.fold((0.0, 0.0), |(sum, weights), (weight, d)| {
-            (sum + weight * d, weights + weight)
-        })
-    }
-
+    /// Adds `pairs` to the body, each step clipped; returns their mean relative difference.
     fn update(&mut self, pairs: &[Pair]) -> f64 {
-        let (sum, weight) = Self::difference(pairs);
-        self.body = (self.body.0 + sum, self.body.1 + weight);
-        sum / weight
+        let limits = ARMS.map(|arm| STALL_FREE * median(&steps(pairs, arm)));
+        let difference = |[default, candidate]: &Pair| mean(candidate) / mean(default) - 1.0;
+        let (sum, weights) = weighted_sum(&clipped(pairs, limits), difference);
+        self.body = (self.body.0 + sum, self.body.1 + weights);
+        sum / weights
     }
 
     fn body(&self) -> f64 {
@@ -192,64 +161,55 @@ impl Promise {
     }
 
     /// Takes a step, ms.
-    pub(crate) fn push(&mut self, step_ms: f64) -> Outcome {
-        let arm = self.arm();
-        self.stalls.push(arm, step_ms);
+    pub(crate) fn push(&mut self, step_ms: f64) -> Option<Change> {
+        self.stalls.push(self.arm(), step_ms);
         self.age += 1;
         if self.suspended {
             return self.end_of_suspension();
         }
         if let Some(check) = &mut self.check {
-            let (over, pair) = check.visits.push(step_ms);
-            if let Some(pair) = pair {
+            if let Some(pair) = check.visits.push(step_ms) {
                 check.pairs.push(pair);
-                if check.pairs.len() < check.wanted {
-                    check.visits = Visits::new(&mut self.rng, check.length);
-                } else {
+                if check.pairs.len() == check.wanted {
                     return self.end_of_check();
                 }
+                check.visits = Visits::new(&mut self.rng, check.visits.length);
             }
-            let otherwise = if over { Outcome::Visit } else { Outcome::Hold };
-            return self.revert_if(None).unwrap_or(otherwise);
+            return self.revert_if(None);
         }
         self.block = (self.block.0 + step_ms, self.block.1 + 1);
-        if let Some(outcome) = self.revert_if(None) {
-            return outcome;
+        let revert = self.revert_if(None);
+        if revert.is_some() {
+            return revert;
         }
         if self.block.1 >= self.gap {
             let block_ms = self.block.0 / self.block.1 as f64;
             self.block = (0.0, 0);
             if block_ms > self.default_ms {
-                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH, Cause::Block(block_ms));
+                self.begin_check(CHECK_PAIRS, CHECK_LENGTH, Cause::Block(block_ms));
+                return None;
             }
         }
         if self.age >= self.look.0 {
             self.plan();
             let length = self.rng.random_range(LOOK_LENGTHS);
-            return self.begin_check(1, length, Cause::Schedule);
+            self.begin_check(1, length, Cause::Schedule);
         }
-        Outcome::Hold
+        None
     }
 
-    fn begin_check(&mut self, wanted: usize, length: usize, cause: Cause) -> Outcome {
-        let visits = Visits::new(&mut self.rng, length);
+    fn begin_check(&mut self, wanted: usize, length: usize, cause: Cause) {
         self.check = Some(Check {
-            visits,
+            visits: Visits::new(&mut self.rng, length),
             pairs: Vec::new(),
             wanted,
-            length,
             cause,
         });
-        Outcome::Visit
     }
 
-    fn end_of_check(&mut self) -> Outcome {
-        let Some(Check {
-            mut pairs, cause, ..
-        }) = self.check.take()
-        else {
-            return Outcome::Hold;
-        };
+    fn end_of_check(&mut self) -> Option<Change> {
+        let check = self.check.take()?;
+        let (mut pairs, cause) = (check.pairs, check.cause);
         if cause == Cause::Contradiction {
             // The second half of either visit.
             pairs.iter_mut().flatten().for_each(|steps| {
@@ -257,27 +217,33 @@ impl Promise {
             });
         }
         let [default_ms, chosen_ms] = ARMS.map(|arm| mean(&steps(&pairs, arm)));
-        self.checked = Some((default_ms, chosen_ms));
-        let fresh = self.update(&pairs);
+        let mut slower = Some(self.update(&pairs)).filter(|difference| *difference > 0.0);
         self.block = (0.0, 0);
         if cause == Cause::Schedule {
-            return self.revert_if(None).unwrap_or(Outcome::Visit);
+            slower = None; // one pair shows too little
+        } else {
+            self.default_ms = default_ms;
         }
-        self.default_ms = default_ms;
-        if let Some(outcome) = self.revert_if(Some(fresh).filter(|fresh| *fresh > 0.0)) {
-            return outcome;
+        let revert = self.revert_if(slower);
+        self.recheck = Some(Recheck {
+            default_ms,
+            chosen_ms,
+            is_confirmed: revert.is_none(),
+        });
+        if revert.is_some() || cause == Cause::Schedule {
+            return revert;
         }
-        if matches!(cause, Cause::Block(block_ms) if block_ms > self.default_ms) {
-            let length = self.settled_length;
-            self.settled_length = length.saturating_mul(2);
-            return self.begin_check(CHECK_PAIRS / 2, length, Cause::Contradiction);
+        if matches!(cause, Cause::Block(block_ms) if block_ms > default_ms) {
+            self.begin_check(CHECK_PAIRS / 2, self.settled_length, Cause::Contradiction);
+            self.settled_length = self.settled_length.saturating_mul(2);
+        } else {
+            self.gap = self.gap.saturating_mul(2);
         }
-        self.gap = self.gap.saturating_mul(2);
-        Outcome::Visit
+        None
     }
 
     /// Reverts if the pairs of a check were slower by this, or if the net difference is above zero.
-    fn revert_if(&mut self, slower: Option<f64>) -> Option<Outcome> {
+    fn revert_if(&mut self, slower: Option<f64>) -> Option<Change> {
         let net = slower.unwrap_or_else(|| self.net());
         if net <= 0.0 {
             return None;
@@ -285,22 +251,21 @@ impl Promise {
         let stalls_only = slower.is_none() && self.body() < 0.0;
         self.check = None;
         self.suspended = stalls_only;
-        self.over = !stalls_only;
-        Some(Outcome::Revert { net, stalls_only })
+        self.is_over = !stalls_only;
+        Some(Change::Revert { net, stalls_only })
     }
 
-    fn end_of_suspension(&mut self) -> Outcome {
-        if self.stalls.steps(Arm::Default) < self.stalls.steps(Arm::Candidate) {
-            return Outcome::Hold;
+    fn end_of_suspension(&mut self) -> Option<Change> {
+        let [default, candidate] = self.stalls.steps;
+        if default < candidate {
+            return None;
         }
         self.suspended = false;
         let net = self.net();
-        if net < RETURN_SHARE * self.body() {
-            self.block = (0.0, 0);
-            return Outcome::Return { net };
-        }
-        self.over = true;
-        Outcome::Hold
+        let returns = net < RETURN_SHARE * self.body();
+        self.is_over = !returns;
+        self.block = (0.0, 0);
+        returns.then_some(Change::Return { net })
     }
 }
 
@@ -338,7 +303,7 @@ mod tests {
             default += u32::from(promise.arm() == Arm::Default);
             let step = step_ms(promise.arm(), 90.0);
             let before = promise.is_checking();
-            assert!(matches!(promise.push(step), Outcome::Hold | Outcome::Visit));
+            assert_eq!(promise.push(step), None);
             looks += u32::from(!before && promise.is_checking());
         }
         assert_eq!(looks, 3, "near 100, 300 and 1,000");
@@ -351,11 +316,11 @@ mod tests {
         let reverted = (0..2000).find(|age| {
             let candidate = if *age < 1000 { 90.0 } else { 105.0 };
             let step = step_ms(promise.arm(), candidate);
-            matches!(promise.push(step), Outcome::Revert { .. })
+            matches!(promise.push(step), Some(Change::Revert { .. }))
         });
         assert!((1000..1300).contains(&reverted.unwrap()), "{reverted:?}");
         assert_eq!(promise.arm(), Arm::Default);
-        assert!(promise.is_over());
+        assert!(promise.is_over);
     }
 
     #[test]
@@ -368,7 +333,7 @@ mod tests {
             last = arm;
             let candidate_ms = if stay < 20 { 90.0 } else { 104.0 };
             match promise.push(step_ms(arm, candidate_ms)) {
-                Outcome::Revert { net, .. } => Some((age, net)),
+                Some(Change::Revert { net, .. }) => Some((age, net)),
                 _ => None,
             }
         });
@@ -384,7 +349,7 @@ mod tests {
             default += u32::from(promise.arm() == Arm::Default);
             let factor = if age < 500 { 1.0 } else { 1.2 };
             let step = factor * step_ms(promise.arm(), 90.0);
-            assert!(matches!(promise.push(step), Outcome::Hold | Outcome::Visit));
+            assert_eq!(promise.push(step), None);
         }
         assert!(default <= 12 + 60, "{default}");
     }
@@ -402,9 +367,9 @@ mod tests {
                     0.0
                 };
                 match promise.push(step_ms(promise.arm(), 90.0) + stall) {
-                    Outcome::Revert { stalls_only, .. } => reverted |= stalls_only,
-                    Outcome::Return { .. } => returned = true,
-                    Outcome::Hold | Outcome::Visit => {}
+                    Some(Change::Revert { stalls_only, .. }) => reverted |= stalls_only,
+                    Some(Change::Return { .. }) => returned = true,
+                    None => {}
                 }
             }
             assert!(reverted);

@@ -1,9 +1,7 @@
 //! Stalls: the part of single steps beyond the usual step time, by setting.
 //!
-//! [`Stalls`] sums them over the steps of a comparison and after it. [`Ledger`] bounds what they may
-//! cost before an adoption.
-
-use std::collections::VecDeque;
+//! [`Stalls`] sums them over the steps of a comparison and after it. [`Ledger`] bounds their cost
+//! before an adoption.
 
 use crate::center::median;
 use crate::guard::{Arm, WINSOR_FACTOR};
@@ -21,75 +19,57 @@ const RESTS_MAX: u32 = 3;
 
 /// Number of steps and sum of stalls, for the default and for the other settings.
 #[derive(Clone, Debug, Default)]
-struct Sums {
+pub(crate) struct Stalls {
+    latest: Vec<f64>,
     stalls: [f64; 2],
-    steps: [f64; 2],
+    pub(super) steps: [f64; 2],
 }
 
-impl Sums {
-    fn push(&mut self, arm: Arm, stall: f64) {
+impl Stalls {
+    /// Takes a step, ms. The usual step time is that of the latest steps.
+    pub(crate) fn push(&mut self, arm: Arm, step_ms: f64) {
+        let usual = match self.latest.as_slice() {
+            [] => step_ms,
+            latest => median(latest),
+        };
+        self.add(arm, step_ms, usual);
+        if self.latest.len() == LATEST_STEPS {
+            self.latest.remove(0);
+        }
+        self.latest.push(step_ms);
+    }
+
+    /// Takes a step and the usual step time, in any unit.
+    fn add(&mut self, arm: Arm, step: f64, usual: f64) {
+        let stall = (step - STALL_FREE * usual).clamp(0.0, WINSOR_FACTOR * usual);
         self.stalls[arm as usize] += stall;
         self.steps[arm as usize] += 1.0;
     }
 
-    fn rate(&self, arm: Arm) -> f64 {
-        self.stalls[arm as usize] / self.steps[arm as usize].max(1.0)
-    }
-}
-
-/// Stalls of the two settings of a comparison, in ms.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stalls {
-    latest: VecDeque<f64>,
-    sums: Sums,
-}
-
-impl Stalls {
-    /// Takes a step, ms.
-    pub(crate) fn push(&mut self, arm: Arm, step_ms: f64) {
-        let latest: Vec<f64> = self.latest.iter().copied().collect();
-        let usual = if latest.is_empty() {
-            step_ms
-        } else {
-            median(&latest)
-        };
-        let stall = (step_ms - STALL_FREE * usual).clamp(0.0, WINSOR_FACTOR * usual);
-        self.sums.push(arm, stall);
-        if self.latest.len() == LATEST_STEPS {
-            self.latest.pop_front();
-        }
-        self.latest.push_back(step_ms);
-    }
-
-    /// Stalls per step, ms.
+    /// Stalls per step.
     pub(crate) fn rate(&self, arm: Arm) -> f64 {
-        self.sums.rate(arm)
-    }
-
-    /// Number of steps.
-    pub(crate) fn steps(&self, arm: Arm) -> f64 {
-        self.sums.steps[arm as usize]
+        self.stalls[arm as usize] / self.steps[arm as usize].max(1.0)
     }
 }
 
 /// Cost of the stalls of a search and its comparisons, in steps of the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    sums: Sums,
+    stalls: Stalls,
     rests: u32,
 }
 
 impl Ledger {
     /// Takes a step, relative to the usual step time of its setting.
     pub(crate) fn push(&mut self, arm: Arm, relative: f64) {
-        let stall = (relative - STALL_FREE).clamp(0.0, WINSOR_FACTOR);
-        self.sums.push(arm, stall);
+        self.stalls.add(arm, relative, 1.0);
     }
 
     /// Stalls of other settings beyond those of the default in as many steps.
     fn cost(&self) -> f64 {
+        let Stalls { stalls, steps, .. } = &self.stalls;
         let other = Arm::Candidate as usize;
-        self.sums.stalls[other] - self.sums.steps[other] * self.sums.rate(Arm::Default)
+        stalls[other] - steps[other] * self.stalls.rate(Arm::Default)
     }
 
     /// Whether the default is to be in force, until its stalls are known as well.
@@ -97,13 +77,14 @@ impl Ledger {
         self.cost() > LEDGER_MAX
     }
 
-    /// Whether the search resumes: the stalls are the environment's. `None` if that is not known yet.
+    /// Whether the search resumes: the stalls are the environment's. `None` if that is not known
+    /// yet.
     pub(crate) fn resumes(&mut self) -> Option<bool> {
         if self.cost() <= LEDGER_MAX / 2.0 {
             self.rests += 1;
             return Some(self.rests <= RESTS_MAX);
         }
-        let [default, other] = self.sums.steps;
+        let [default, other] = self.stalls.steps;
         (default >= 2.0 * other).then_some(false)
     }
 }

@@ -3,12 +3,11 @@
 use std::mem::take;
 
 use super::{Session, Stage, push_latest};
-use crate::guard::Arm;
-use crate::guard::promise::Outcome;
+use crate::guard::promise::Change;
 use crate::session::drift::{Drift, Watch};
 use crate::session::verdict::percent_text;
 use crate::tuner::Tuner;
-use crate::tuner::recall::relative_to;
+use crate::tuner::recall::{Memory, relative_to};
 use crate::{Action, Point};
 
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
@@ -24,60 +23,6 @@ const CHANGED: f64 = 0.3;
 impl Session {
     /// Takes a step after the verdict.
     pub(super) fn on_watched(&mut self, step_ms: f64) -> Action {
-        let step = self.steps;
-        let Stage::Finished { watch, promise, .. } = &mut self.stage else {
-            return Action::Keep;
-        };
-        if self.tuner.candidates() == 1 {
-            return Action::Keep;
-        }
-        let mut outcome = Outcome::Hold;
-        // The steps of a check at the setting in force are watched as well.
-        let is_in_force = promise
-            .as_ref()
-            .is_none_or(|promise| !promise.is_checking() || promise.arm() == Arm::Candidate);
-        if let Some(kept) = promise {
-            outcome = kept.push(step_ms);
-            if let Some(recheck) = kept.take_recheck(&outcome) {
-                push_latest(&mut self.rechecks, recheck);
-            }
-            if kept.is_over() {
-                *promise = None;
-            }
-        }
-        let alarm = (self.config.watch && is_in_force)
-            .then(|| watch.push(step_ms))
-            .flatten();
-        if let Some((before_ms, after_ms)) = alarm {
-            **watch = Watch::default();
-            self.postponed = Some(Drift {
-                step,
-                before_ms,
-                after_ms,
-            });
-        }
-        let rested = self
-            .retuned
-            .as_ref()
-            .is_none_or(|(_, began)| step >= began + self.retune_steps);
-        let Some(drift) = self.postponed.take_if(|_| rested && is_in_force) else {
-            return self.on_promise(outcome);
-        };
-        let Drift {
-            before_ms,
-            after_ms,
-            ..
-        } = drift;
-        let reason =
-            format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
-        push_latest(&mut self.drifts, drift);
-        // What was measured before is of another network, or another machine.
-        self.begin_anew(reason, false);
-        Action::Drifted(drift)
-    }
-
-    /// Follows the promise: a visit, a reversion to the default, or a return to the candidate.
-    fn on_promise(&mut self, outcome: Outcome) -> Action {
         let Stage::Finished {
             verdict,
             watch,
@@ -86,15 +31,67 @@ impl Session {
         else {
             return Action::Keep;
         };
-        match outcome {
-            Outcome::Hold => Action::Keep,
-            Outcome::Visit => {
-                let arm = promise
-                    .as_ref()
-                    .map_or(Arm::Default, |promise| promise.arm());
-                self.go_to(self.point_of(arm))
+        if self.tuner.candidates() == 1 {
+            return Action::Keep;
+        }
+        // The steps of a check at the chosen setting are watched as well.
+        let is_chosen = self.setting == verdict.chosen;
+        let mut change = None;
+        if let Some(kept) = promise {
+            change = kept.push(step_ms);
+            if let Some(recheck) = kept.recheck.take() {
+                push_latest(&mut self.rechecks, recheck);
             }
-            Outcome::Revert { net, stalls_only } => {
+            if kept.is_over {
+                *promise = None;
+            }
+        }
+        if self.config.watch
+            && is_chosen
+            && let Some((before_ms, after_ms)) = watch.push(step_ms)
+        {
+            **watch = Watch::default();
+            self.postponed = Some(Drift {
+                step: self.steps,
+                before_ms,
+                after_ms,
+            });
+        }
+        let searched = self.retuned.as_ref().map(|(_, began)| self.steps - began);
+        if is_chosen
+            && searched.is_none_or(|steps| steps >= self.retune_steps)
+            && let Some(drift) = self.postponed.take()
+        {
+            return self.on_drift(drift);
+        }
+        if let Some(change) = change {
+            return self.on_change(change);
+        }
+        // A check begins, goes on at the other setting, or has ended.
+        let arm = promise.as_ref().map(|promise| promise.arm());
+        let point = arm.map_or(self.setting, |arm| self.point_of(arm));
+        if point == self.setting {
+            return Action::Keep;
+        }
+        self.go_to(point)
+    }
+
+    fn on_drift(&mut self, drift: Drift) -> Action {
+        let (before, after, step) = (drift.before_ms, drift.after_ms, self.steps);
+        let reason = format!("step time went from {before:.2} to {after:.2} ms at step {step}");
+        push_latest(&mut self.drifts, drift);
+        // What was measured before is of another network, or another machine.
+        self.begin_anew(reason, &[]);
+        Action::Drifted(drift)
+    }
+
+    /// Changes the verdict as the promise demands, and puts its setting in force.
+    fn on_change(&mut self, change: Change) -> Action {
+        let Stage::Finished { verdict, watch, .. } = &mut self.stage else {
+            return Action::Keep;
+        };
+        match change {
+            Change::Revert { net, stalls_only } => {
                 // The steps in the new state are those of the default.
                 let cause = if stalls_only { "stalls" } else { "its steps" };
                 let percent = percent_text(100.0 * net);
@@ -104,10 +101,8 @@ impl Session {
                 (verdict.kept_default, verdict.reverted) = (true, true);
                 (verdict.gain_pct, verdict.payback_step) = ([0.0; 2], None);
                 (verdict.chosen, verdict.chosen_step_ms) = (self.default, verdict.default_step_ms);
-                **watch = Watch::default();
-                self.announce()
             }
-            Outcome::Return { net } => {
+            Change::Return { net } => {
                 let percent = percent_text(-100.0 * net);
                 verdict.reason = format!(
                     "kept again: the default has the same stalls ({percent} % faster, net)"
@@ -117,17 +112,9 @@ impl Session {
                 if let Some(contest) = &self.contest {
                     verdict.chosen = contest.winner;
                 }
-                **watch = Watch::default();
-                self.announce()
             }
         }
-    }
-
-    /// Puts the setting of the changed verdict in force.
-    fn announce(&mut self) -> Action {
-        let Stage::Finished { verdict, .. } = &self.stage else {
-            return Action::Keep;
-        };
+        **watch = Watch::default();
         let verdict = verdict.clone();
         self.incumbent = verdict.chosen;
         let _ = self.go_to(verdict.chosen);
@@ -141,26 +128,21 @@ impl Session {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;
         }
-        let reference = self.begin_anew(reason.to_owned(), true);
+        let reference = self.begin_anew(reason.to_owned(), &self.memories());
         self.go_to(reference)
     }
 
-    /// Begins another search; returns the setting that it starts from.
-    fn begin_anew(&mut self, reason: String, remembers: bool) -> Point {
+    /// Begins another search with these memories; returns the setting that it starts from.
+    fn begin_anew(&mut self, reason: String, memories: &[Memory]) -> Point {
         let reference = match self.stage {
             // Not that of a visit of a re-check.
             Stage::Finished { ref verdict, .. } => verdict.chosen,
             _ => self.tuner.start(),
         };
-        let memories = if remembers {
-            self.memories()
-        } else {
-            Vec::new()
-        };
         let mut config = self.config.tuner();
         config.level_variance = RETUNE_LEVEL_VARIANCE;
         let space = self.tuner.space().clone();
-        let recalled = relative_to(&space, &reference, &memories, CHANGED);
+        let recalled = relative_to(&space, &reference, memories, CHANGED);
         // Both points are of this space, and the configuration was good before: neither can fail.
         let Ok(mut tuner) = Tuner::new(space, config, reference) else {
             return reference;
