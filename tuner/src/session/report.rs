@@ -33,37 +33,47 @@ impl Session {
         push_latest(&mut self.measurements, measurement);
     }
 
-    /// The verdict for a confirmed winner or, without one, the default; none before the first measured step.
+    /// The verdict for a confirmed winner or, without one, the default; none before the first
+    /// measured step.
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
-        let start = self.tuner.start();
-        let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let contest = self.contest.as_ref();
-        let guard = contest.map(|contest| &contest.guard);
-        let guard = guard.filter(|guard| guard.difference().is_some());
-        let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
-        let adopted = guard.filter(|_| winner.is_some());
-        let chosen_ms = adopted.map_or(default_ms, |guard| guard.mean(Arm::Candidate));
+        let sampled = self.default_log().or_else(|| self.window.center())?;
+        let guard = self.contest.as_ref().map(|contest| &contest.guard);
+        let compared = guard.and_then(|guard| Some((guard, guard.difference()?)));
+        let default_ms = compared.map_or(sampled.exp(), |(guard, _)| guard.mean(Arm::Default));
         let steps_lost = (self.cost_before + self.settled_cost(sampled)).max(0.0);
-        Some(Verdict {
-            kept_default: winner.is_none(),
-            chosen: winner.unwrap_or(self.default),
-            default_step_ms: default_ms,
-            chosen_step_ms: chosen_ms,
-            gain_pct: (adopted.and_then(|guard| guard.difference()))
-                .map_or([0.0; 2], |d| d.gain_pct()),
+        let mut verdict = self.default_kept(default_ms, steps_lost, reason);
+        if let Some(winner) = winner {
+            (verdict.kept_default, verdict.chosen) = (false, winner);
+            if let Some((guard, difference)) = compared {
+                verdict.chosen_step_ms = guard.mean(Arm::Candidate);
+                verdict.gain_pct = difference.gain_pct();
+                let gain = 1.0 - verdict.chosen_step_ms / default_ms;
+                let payback = self.steps.saturating_add((steps_lost / gain).ceil() as u64);
+                verdict.payback_step = (gain > 0.0).then_some(payback);
+            }
+        }
+        Some(verdict)
+    }
+
+    /// The verdict that keeps the default, whose step time is this.
+    pub(super) fn default_kept(&self, step_ms: f64, steps_lost: f64, reason: String) -> Verdict {
+        Verdict {
+            kept_default: true,
+            chosen: self.default,
+            default_step_ms: step_ms,
+            chosen_step_ms: step_ms,
+            gain_pct: [0.0; 2],
             steps_active: self.steps - self.began,
             steps_lost,
             budget_steps: self.config.budget_steps,
             budget_kept: steps_lost <= self.config.budget_steps,
             samples: self.tuner.samples().len() as u32,
-            payback_step: adopted.and_then(|_| {
-                Verdict::payback(self.steps, steps_lost, 1.0 - chosen_ms / default_ms)
-            }),
+            payback_step: None,
             reverted: false,
             reason,
             retuned: self.retuned.as_ref().map(|(reason, _)| reason.clone()),
             drifts: self.drifts.iter().copied().collect(),
-        })
+        }
     }
 
     /// The verdict if training stopped now: the final one, or that the default stays because nothing
@@ -72,14 +82,12 @@ impl Session {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
         }
-        let reason = match self.best_so_far() {
-            Some(best) if best.setting != self.tuner.start() => {
-                let step_ms = best.step_ms;
-                format!(
-                    "default kept: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
-                )
-            }
-            _ => "default kept: training ended before a faster setting was found".into(),
+        let best = self.best_so_far();
+        let reason = match best.filter(|best| best.setting != self.tuner.start()) {
+            Some(Best { step_ms, .. }) => format!(
+                "default kept: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
+            ),
+            None => "default kept: training ended before a faster setting was found".into(),
         };
         self.verdict(None, reason)
     }
@@ -117,26 +125,27 @@ impl Session {
             Stage::Warmup { .. } | Stage::Default => Phase::Default,
             // The default's sample is closed, the first proposal is being computed.
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
-            Stage::Sample { .. } | Stage::Entry | Stage::Deciding { .. } => Phase::Sample,
             Stage::Ab | Stage::Rest { is_contest: true } => Phase::Ab,
-            Stage::Rest { .. } => Phase::Sample,
             Stage::Finished { .. } => Phase::Final,
+            Stage::Sample { .. } | Stage::Entry | Stage::Deciding { .. } | Stage::Rest { .. } => {
+                Phase::Sample
+            }
         }
     }
 
     /// Purpose of the next step.
     pub fn purpose(&self) -> Purpose {
-        let is_checking = match &self.stage {
-            Stage::Rest { .. } => return Purpose::None,
-            Stage::Finished { promise, .. } => promise
-                .as_ref()
-                .is_some_and(|promise| promise.is_checking()),
-            _ => false,
+        let is_measured = match &self.stage {
+            Stage::Rest { .. } => false,
+            Stage::Finished { promise, .. } => {
+                (promise.as_ref()).is_some_and(|promise| promise.is_checking())
+            }
+            _ => true,
         };
         match self.phase() {
+            _ if !is_measured => Purpose::None,
             Phase::Default => Purpose::Default,
             Phase::Sample => Purpose::Sample,
-            Phase::Final if !is_checking => Purpose::None,
             Phase::Ab | Phase::Final if self.setting == self.default => Purpose::AbDefault,
             Phase::Ab | Phase::Final => Purpose::AbCandidate,
         }
@@ -154,9 +163,8 @@ impl Session {
 
     /// Complete rounds of the A/B windows.
     fn rounds(&self) -> u32 {
-        self.contest
-            .as_ref()
-            .map_or(0, |contest| contest.guard.rounds())
+        let contest = self.contest.as_ref();
+        contest.map_or(0, |contest| contest.guard.rounds())
     }
 
     fn steps_left(&self) -> u32 {
@@ -170,9 +178,8 @@ impl Session {
             Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample.into()),
         };
         let samples = SAMPLES_TYPICAL.max(self.sample + 1);
-        let samples = samples
-            .min(self.config.max_samples)
-            .saturating_sub(self.sample);
+        let samples = self.config.max_samples.min(samples);
+        let samples = samples.saturating_sub(self.sample);
         let steps = u64::from(self.config.steps_per_sample)
             + u64::from(self.config.warmup_steps_per_change);
         let sampling = u64::from(samples).saturating_mul(steps);

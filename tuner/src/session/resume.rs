@@ -85,9 +85,9 @@ impl Session {
         let mut session = Self::new(space, config, start)?;
         let mut warnings = Vec::new();
         let memories = state.memories(session.space(), &mut warnings);
-        warnings
-            .into_iter()
-            .for_each(|warning| session.warn(warning));
+        for warning in warnings {
+            session.warn(warning);
+        }
         let doubt = if matching == Match::Same { SAME } else { OTHER };
         session.remember(&memories, doubt);
         if matching == Match::Same {
@@ -102,25 +102,21 @@ impl Session {
     #[must_use]
     pub fn with_history(mut self, scores: &[Scored]) -> Self {
         let mut memories = Vec::new();
-        for &Scored {
-            row,
-            score,
-            ref values,
-        } in scores
-        {
-            let reason = match self.space().point(values) {
-                Ok(_) if !(score > 0.0 && score.is_finite()) => format!("its score is {score}"),
-                Ok(point) => {
-                    let variance = SCORE_NOISE * SCORE_NOISE;
+        for scored in scores {
+            let score = scored.score;
+            let reason = match self.space().point(&scored.values) {
+                Ok(point) if score > 0.0 && score.is_finite() => {
                     memories.push(Memory {
                         point,
                         log_time: -score.ln(),
-                        variance,
+                        variance: SCORE_NOISE * SCORE_NOISE,
                     });
                     continue;
                 }
+                Ok(_) => format!("its score is {score}"),
                 Err(error) => error.to_string(),
             };
+            let row = scored.row;
             self.warn(Warning::NotRemembered { row, reason });
         }
         self.remember(&memories, OTHER);
@@ -134,33 +130,20 @@ impl Session {
 
     /// Ends the search with the verdict that it had before the reset.
     fn keep_verdict(&mut self, state: &State, verdict: &StateVerdict) {
-        let chosen = match state::point(self.space(), &verdict.chosen) {
-            Ok(chosen) => chosen,
-            Err(reason) => {
-                let row = state.samples.len();
-                return self.warn(Warning::NotRemembered { row, reason });
-            }
+        let Some(chosen) = self.recorded(state, verdict) else {
+            return;
         };
-        let _ = self.tuner.also_consider(chosen);
         (self.setting, self.incumbent) = (chosen, chosen);
+        let verdict = Verdict {
+            kept_default: verdict.kept_default,
+            chosen,
+            chosen_step_ms: verdict.chosen_step_ms,
+            gain_pct: verdict.gain_pct,
+            samples: state.samples.len() as u32,
+            ..self.default_kept(verdict.default_step_ms, 0.0, verdict.reason.clone())
+        };
         self.stage = Stage::Finished {
-            verdict: Box::new(Verdict {
-                kept_default: verdict.kept_default,
-                chosen,
-                default_step_ms: verdict.default_step_ms,
-                chosen_step_ms: verdict.chosen_step_ms,
-                gain_pct: verdict.gain_pct,
-                steps_active: 0,
-                steps_lost: 0.0,
-                budget_steps: self.config.budget_steps,
-                budget_kept: true,
-                samples: state.samples.len() as u32,
-                payback_step: None,
-                reverted: false,
-                reason: verdict.reason.clone(),
-                retuned: None,
-                drifts: Vec::new(),
-            }),
+            verdict: Box::new(verdict),
             watch: Box::default(),
             promise: None,
         };
@@ -168,26 +151,30 @@ impl Session {
 
     /// Begins with the verdict of the same job's last run.
     fn confirm(&mut self, state: &State, verdict: &StateVerdict) {
-        let winner = match state::point(self.space(), &verdict.chosen) {
-            Ok(winner) if winner != self.tuner.start() => winner,
-            Ok(_) => {
-                self.recorded_default = Some((verdict.chosen_step_ms.ln(), state.date.clone()));
-                return;
-            }
-            Err(reason) => {
-                let row = state.samples.len();
-                return self.warn(Warning::NotRemembered { row, reason });
-            }
+        let Some(winner) = self.recorded(state, verdict) else {
+            return;
         };
-        // A setting that was not on the lattice of its time is one of this session, too.
-        let _ = self.tuner.also_consider(winner);
+        if winner == self.tuner.start() {
+            self.recorded_default = Some((verdict.chosen_step_ms.ln(), state.date.clone()));
+            return;
+        }
         // The first visit follows the start-up.
         self.open_contest(winner, true);
-        self.setting = winner;
-        self.incumbent = winner;
+        (self.setting, self.incumbent) = (winner, winner);
         if !matches!(self.stage, Stage::Warmup { .. }) {
             self.stage = Stage::Ab;
         }
+    }
+
+    /// The recorded setting, if it fits the space.
+    fn recorded(&mut self, state: &State, verdict: &StateVerdict) -> Option<Point> {
+        let row = state.samples.len();
+        let chosen = state::point(self.space(), &verdict.chosen)
+            .map_err(|reason| self.warn(Warning::NotRemembered { row, reason }))
+            .ok()?;
+        // A setting that was not on the lattice of its time is one of this session, too.
+        let _ = self.tuner.also_consider(chosen);
+        Some(chosen)
     }
 
     /// Whether the default's sample, just closed, is as an earlier run recorded it, which had then found nothing better.
@@ -214,11 +201,9 @@ impl Session {
             StateSample::new(space, &sample.point, center, noise, sample.log_times.len())
         });
         let mut samples: Vec<StateSample> = samples.collect();
-        let inherited = self
-            .inherited
-            .iter()
-            .filter(|old| samples.iter().all(|new| new.setting != old.setting));
-        samples.extend(inherited.cloned().collect::<Vec<_>>());
+        let mut inherited = self.inherited.clone();
+        inherited.retain(|old| samples.iter().all(|new| new.setting != old.setting));
+        samples.extend(inherited);
         let verdict = match &self.stage {
             Stage::Finished { verdict, .. } => Some(StateVerdict::new(space, verdict)),
             _ => None,

@@ -5,9 +5,6 @@ use super::{Session, Stage};
 use crate::session::verdict::Verdict;
 use crate::{Action, Point};
 
-/// Reason of the verdict.
-const REASON: &str = "tuning was stopped";
-
 impl Session {
     /// Ends tuning for good: the setting in force is kept, whether it is confirmed or not. The
     /// interval of an unconfirmed gain is that of the two samples. If no step was measured at it,
@@ -23,11 +20,9 @@ impl Session {
             return self.go_to(chosen); // it may be a visit of a check
         }
         self.observe(&self.window.log_times.clone());
-        let is_measured = self.known(&self.setting).is_some();
-        let chosen = if is_measured {
-            self.setting
-        } else {
-            self.incumbent
+        let chosen = match self.known(&self.setting) {
+            Some(_) => self.setting,
+            None => self.incumbent,
         };
         let Some(verdict) = self.verdict_at(chosen) else {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
@@ -39,9 +34,9 @@ impl Session {
     /// Verdict that keeps `chosen`; `None` before the first measured step.
     fn verdict_at(&self, chosen: Point) -> Option<Verdict> {
         if chosen == self.default {
-            return self.verdict(None, format!("default kept: {REASON}"));
+            return self.verdict(None, "default kept: tuning was stopped".into());
         }
-        let verdict = self.verdict(None, format!("kept, not confirmed: {REASON}"))?;
+        let verdict = self.verdict(None, "kept, not confirmed: tuning was stopped".into())?;
         let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
         let (default, default_variance) = estimate(&self.default)?;
         let (here, variance) = estimate(&chosen)?;

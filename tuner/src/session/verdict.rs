@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::session::drift::Drift;
 use crate::space::Point;
 
 /// Where a session stands; the names are those of the log's `phase` column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The setting in force at the start is being measured (or warmed up).
@@ -23,12 +23,7 @@ pub enum Phase {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "default",
-            Self::Sample => "sample",
-            Self::Ab => "ab",
-            Self::Final => "final",
-        })
+        self.serialize(f) // the variant's name
     }
 }
 
@@ -49,7 +44,7 @@ pub enum Purpose {
 }
 
 /// One closed sample or window: a row of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
     /// Where it belongs.
     pub phase: Phase,
@@ -72,7 +67,7 @@ pub struct Measurement {
 }
 
 /// The best setting so far. Unconfirmed until the verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
     /// The setting.
     pub setting: Point,
@@ -100,7 +95,7 @@ pub struct Progress {
 }
 
 /// How a session ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Whether the default stays.
     pub kept_default: bool,
@@ -133,14 +128,6 @@ pub struct Verdict {
     pub retuned: Option<String>,
     /// The drifts noticed so far, oldest first.
     pub drifts: Vec<Drift>,
-}
-
-impl Verdict {
-    /// The step at which a gain of this share per step has paid for `steps_lost`.
-    pub(crate) fn payback(step: u64, steps_lost: f64, gain_per_step: f64) -> Option<u64> {
-        (gain_per_step > 0.0)
-            .then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
-    }
 }
 
 /// A percentage as it is read in a sentence, to a tenth: with a minus sign, which between two numbers no hyphen replaces, and of which a
