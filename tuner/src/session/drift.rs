@@ -5,10 +5,6 @@
 //! from it by more than 12 %, and by more than 4.5 standard deviations of the 48-step block means seen so far, which contain
 //! the autocorrelation and the modes of the step time. `results/tuner/attacks.md` has the false alarms on such step times.
 
-use std::collections::VecDeque;
-
-use serde::{Deserialize, Serialize};
-
 use crate::center::median;
 use crate::guard::mean;
 
@@ -25,7 +21,7 @@ const SHIFT_MIN: f64 = 0.12;
 const SHIFT_SD: f64 = 4.5;
 
 /// A shift of the step time that was noticed after a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     /// The step at which it was noticed, counted from the session's first.
     pub step: u64,
@@ -38,84 +34,57 @@ pub struct Drift {
 /// Watches the steps under one setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
-    /// The first steps, until they are enough for the clip.
-    first: Vec<f64>,
-    /// Clip, ms, once it is known.
+    /// Clip, ms, once the steps are enough for it.
     clip: Option<f64>,
     /// Sum and number of the reference's steps, clipped.
     sum: f64,
     steps: usize,
-    /// The latest steps, not clipped; they join the reference later.
-    latest: VecDeque<f64>,
-    /// The block under way, and number, mean and squared deviations of the complete ones (Welford).
-    block: (f64, usize),
-    blocks: (f64, f64, f64),
+    /// The latest steps, not clipped; they join the reference later. All, until the clip is known.
+    latest: Vec<f64>,
+    /// Sum of the block under way; mean and squared deviations of the complete ones (Welford).
+    block: f64,
+    center: f64,
+    squares: f64,
 }
 
 impl Watch {
     /// Takes a step, ms. On a shift: the step time before and after; watch on with a new one.
     pub(crate) fn push(&mut self, step_ms: f64) -> Option<(f64, f64)> {
-        self.latest.push_back(step_ms);
-        if self.latest.len() > BLOCK_STEPS {
-            let oldest = self.latest.pop_front()?;
-            self.learn(oldest);
+        self.latest.push(step_ms);
+        if self.latest.len() == REFERENCE_STEPS {
+            let first = &self.latest[..REFERENCE_STEPS - BLOCK_STEPS];
+            self.clip = Some(CLIP_FACTOR * median(first));
         }
         let clip = self.clip?;
+        while self.latest.len() > BLOCK_STEPS {
+            let oldest = self.latest.remove(0);
+            self.learn(oldest.min(clip));
+        }
         let reference = self.sum / self.steps as f64;
-        let sharp: Vec<f64> = self
-            .latest
-            .iter()
-            .rev()
-            .take(SHARP_STEPS)
-            .copied()
-            .collect();
+        let sharp = &self.latest[BLOCK_STEPS - SHARP_STEPS..];
         let is_slower = sharp.iter().all(|step| *step > SHARP_FACTOR * reference);
         let is_faster = sharp.iter().all(|step| *step < reference / SHARP_FACTOR);
         if is_slower || is_faster {
-            return Some((reference, median(&sharp)));
+            return Some((reference, median(sharp)));
         }
         let latest: Vec<f64> = self.latest.iter().map(|step| step.min(clip)).collect();
-        let (count, _, squares) = self.blocks;
-        let sd = (squares / (count - 1.0).max(1.0)).sqrt() / reference;
-        let limit = SHIFT_MIN.max(SHIFT_SD * sd * (1.0 + 1.0 / count.max(1.0)).sqrt());
-        if latest.len() == BLOCK_STEPS && (mean(&latest) / reference - 1.0).abs() > limit {
-            return Some((reference, median(&latest)));
-        }
-        None
+        let count = (self.steps / BLOCK_STEPS) as f64;
+        let sd = (self.squares / (count - 1.0).max(1.0)).sqrt() / reference;
+        let limit = SHIFT_MIN.max(SHIFT_SD * sd * (1.0 + 1.0 / count).sqrt());
+        let is_shifted = (mean(&latest) / reference - 1.0).abs() > limit;
+        is_shifted.then(|| (reference, median(&latest)))
     }
 
-    /// A step that is old enough joins the reference.
+    /// A step that is old enough joins the reference, clipped.
     fn learn(&mut self, step_ms: f64) {
-        match self.clip {
-            Some(clip) => self.learn_clipped(step_ms.min(clip)),
-            None => {
-                self.first.push(step_ms);
-                if self.first.len() + BLOCK_STEPS >= REFERENCE_STEPS {
-                    let clip = CLIP_FACTOR * median(&self.first);
-                    self.clip = Some(clip);
-                    let first = std::mem::take(&mut self.first);
-                    first
-                        .into_iter()
-                        .for_each(|step| self.learn_clipped(step.min(clip)));
-                }
-            }
-        }
-    }
-
-    fn learn_clipped(&mut self, step_ms: f64) {
         self.sum += step_ms;
+        self.block += step_ms;
         self.steps += 1;
-        self.block = (self.block.0 + step_ms, self.block.1 + 1);
-        if self.block.1 == BLOCK_STEPS {
-            let block = self.block.0 / BLOCK_STEPS as f64;
-            let (count, center, squares) = self.blocks;
-            let moved = center + (block - center) / (count + 1.0);
-            self.blocks = (
-                count + 1.0,
-                moved,
-                squares + (block - center) * (block - moved),
-            );
-            self.block = (0.0, 0);
+        if self.steps.is_multiple_of(BLOCK_STEPS) {
+            let block = std::mem::take(&mut self.block) / BLOCK_STEPS as f64;
+            let deviation = block - self.center;
+            self.center += deviation / (self.steps / BLOCK_STEPS) as f64;
+            self.squares += deviation * (block - self.center);
         }
     }
 }
