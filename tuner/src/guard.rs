@@ -250,7 +250,7 @@ impl Guard {
             return Decision::KeepCandidate;
         }
         let is_small = difference.center - difference.se > -GAIN_MIN;
-        let is_last = late.is_some() && self.late_looks == LATE_LOOKS.len();
+        let is_last = late.is_some() && self.is_over();
         if is_last || is_small || (self.pairs.len() >= PAIRS_FOR_RAW && candidate > default) {
             return Decision::KeepDefault;
         }
@@ -283,6 +283,11 @@ impl Guard {
             half_width,
             se,
         })
+    }
+
+    /// Whether no further look can decide.
+    pub(crate) fn is_over(&self) -> bool {
+        self.late_looks == LATE_LOOKS.len()
     }
 
     /// The difference at the last look.

@@ -70,8 +70,8 @@ enum Stage {
     Warmup { left: u64 },
     /// The end of the sample of the setting in force.
     Default,
-    /// The end of a proposed setting's sample, of which `earlier` steps are known from before.
-    Sample { earlier: usize },
+    /// The end of a proposed setting's sample.
+    Sample,
     /// The end of a short visit to a finalist, before the comparison.
     Entry,
     /// A proposal; `extra` steps were kept meanwhile.
@@ -97,8 +97,6 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
-    /// Cost of the comparisons that have ended.
-    contested: f64,
     /// Cost of this search before the job was reset.
     cost_before: f64,
     /// Winners that lost.
@@ -176,7 +174,6 @@ impl Session {
             tuner,
             stage: Stage::Default,
             contest: None,
-            contested: 0.0,
             cost_before: 0.0,
             rejected: Vec::new(),
             contests: 0,
@@ -295,7 +292,7 @@ impl Session {
             contest.guard.discarded();
         }
         let far_slower = self.is_slower(Some(log_time), CLIFF);
-        if matches!(self.stage, Stage::Sample { earlier: 0 }) && far_slower && self.left() < 0.0 {
+        if matches!(self.stage, Stage::Sample) && far_slower && self.left() < 0.0 {
             self.discarded.pop();
             self.window.log_times.push(log_time);
             return self.close_sample(true);
@@ -312,7 +309,7 @@ impl Session {
                 }
                 Action::Keep
             }
-            Stage::Sample { earlier } => match self.judge(earlier) {
+            Stage::Sample => match self.judge() {
                 sample::Verdict::GoOn => Action::Keep,
                 verdict => self.close_sample(verdict == sample::Verdict::CutShort),
             },

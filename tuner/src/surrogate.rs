@@ -18,9 +18,9 @@ use crate::tuner::model::Belief;
 
 /// Prior probability that the model is useful.
 const MODEL_ODDS: f64 = 0.9;
-/// Variance c₀² of the level of the surface about the start setting without a model, in squared log
-/// step time: 0.2².
-const LEVEL_VARIANCE_COLD: f64 = 0.04;
+/// Variance c₀² of the level of the surface about the start setting, in squared log step time: how far
+/// the start setting may be out of line with the rest.
+const LEVEL_VARIANCE: f64 = 0.04;
 /// Prior median of the kernel's standard deviation s, in log step time: without a model, and beside
 /// one.
 const SIGNAL_COLD: f64 = 0.15;
@@ -60,9 +60,9 @@ impl<'a> Hypothesis<'a> {
 
     /// The model is right except for a smooth error. No mean counts above `ceiling`, as no
     /// measurement does.
-    pub(crate) fn with_model(self, belief: &Belief, level: f64, ceiling: f64) -> Self {
+    pub(crate) fn with_model(self, belief: &Belief, ceiling: f64) -> Self {
         let mean = belief.mean.iter().map(|m| m.min(ceiling)).collect();
-        let prior = self.prior.scaled(level, SIGNAL_BESIDE_MODEL);
+        let prior = self.prior.scaled(SIGNAL_BESIDE_MODEL);
         Self {
             odds: MODEL_ODDS,
             prior: prior.with(mean, belief.features.clone()),
@@ -77,7 +77,7 @@ pub(crate) fn cold_prior<'a>(
     x: &'a [Coordinates],
     observed: Vec<usize>,
 ) -> Prior<'a> {
-    Prior::new(kernel, x, observed, (LEVEL_VARIANCE_COLD, SIGNAL_COLD))
+    Prior::new(kernel, x, observed, (LEVEL_VARIANCE, SIGNAL_COLD))
 }
 
 /// The draws that are weighed for so many observations: of many, each costs more, and they agree.
@@ -269,7 +269,7 @@ mod tests {
                 mean: places.iter().map(|x| model(*x)).collect(),
                 features: vec![Vec::new(); n],
             };
-            cold.clone().with_model(&belief, 0.01, 9.0)
+            cold.clone().with_model(&belief, 9.0)
         });
         let hypotheses: Vec<Hypothesis> = with_model.into_iter().chain([cold]).collect();
         let variance = vec![1e-4; n];

@@ -43,7 +43,7 @@ use crate::space::{Point, Space};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
 use crate::tuner::model::Model;
 use crate::tuner::proposal::{Proposal, ProposalJob, RISK_MAX};
-use crate::tuner::recall::Recalled;
+use crate::tuner::recall::Memory;
 use crate::tuner::sample::{Observation, Sample};
 use crate::{Error, Warning};
 
@@ -61,9 +61,6 @@ pub struct TunerConfig {
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it, > 0; `None` (the default) estimates it from the steps.
     pub fixed_noise: Option<f64>,
-    /// With a model, variance of the level of the whole surface about the start setting, in squared log step time, > 0: how far the
-    /// start setting may be out of line with the rest. Default 0.01; 0.04 suits a model that was fitted to other conditions.
-    pub level_variance: f64,
     /// Accepted probability, 0 to 1, that a proposed setting is slower than the incumbent by more
     /// than a factor of 3. Default 0.02: in a job that cannot end a step, such a setting may cost
     /// more than the search saves.
@@ -72,8 +69,7 @@ pub struct TunerConfig {
     /// stops. Default 0.005. With 0 it stops where no improvement is possible.
     pub improvement_min: f64,
     /// Steps of a sample, ≥ 1: an improvement counts as far as one sample of so many steps is
-    /// expected to show it, once a setting is better than the start or a model is of use. `None`
-    /// counts it in full. Default 10.
+    /// expected to show it. `None` counts it in full. Default 10.
     pub sample_steps: Option<u32>,
 }
 
@@ -83,7 +79,6 @@ impl Default for TunerConfig {
             seed: 7,
             max_samples: 60,
             fixed_noise: None,
-            level_variance: 0.01,
             risk_max: RISK_MAX,
             improvement_min: IMPROVEMENT_MIN,
             sample_steps: Some(10),
@@ -93,22 +88,15 @@ impl Default for TunerConfig {
 
 impl TunerConfig {
     fn check(&self) -> Result<(), Error> {
-        let is_positive = |value: f64| value > 0.0 && value.is_finite();
         let noise = self.fixed_noise.unwrap_or(1.0);
         let samples = f64::from(self.max_samples);
         in_range("max_samples", samples, samples >= 1.0, ">= 1")?;
         let steps = f64::from(self.sample_steps.unwrap_or(1));
         in_range("sample_steps", steps, steps >= 1.0, ">= 1")?;
-        let level = self.level_variance;
-        in_range(
-            "level_variance",
-            level,
-            is_positive(level),
-            "> 0 and finite",
-        )?;
         let risk = self.risk_max;
         in_range("risk_max", risk, (0.0..=1.0).contains(&risk), "0 to 1")?;
-        in_range("fixed_noise", noise, is_positive(noise), "> 0 and finite")
+        let is_usable = noise > 0.0 && noise.is_finite();
+        in_range("fixed_noise", noise, is_usable, "> 0 and finite")
     }
 }
 
@@ -130,7 +118,7 @@ pub struct Tuner {
     start: Point,
     samples: Vec<Sample>,
     /// Measurements of other runs, relative to the start setting.
-    recalled: Vec<Recalled>,
+    recalled: Vec<Memory>,
     pub(crate) model: Option<Arc<dyn Model>>,
     pub(crate) asks: u32,
     /// Predicted log step time above the start's beyond which nothing is proposed.
@@ -210,12 +198,12 @@ impl Tuner {
 
     /// Takes what other runs measured for observations of their own, larger variance. They take the place of the initial design; a
     /// setting that is measured here is no longer remembered, and only measured settings can become the incumbent.
-    pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Recalled>) {
+    pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Memory>) {
         self.recalled.extend(recalled);
     }
 
     /// Measurements of other runs at settings that were not measured here.
-    pub(crate) fn recalled(&self) -> impl Iterator<Item = &Recalled> {
+    pub(crate) fn recalled(&self) -> impl Iterator<Item = &Memory> {
         self.recalled
             .iter()
             .filter(|r| self.sample(&r.point).is_none())

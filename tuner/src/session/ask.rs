@@ -111,11 +111,7 @@ impl Session {
         }
         self.sample += 1;
         self.predicted = predicted;
-        let earlier = self
-            .tuner
-            .sample(&point)
-            .map_or(0, |sample| sample.log_times.len());
-        self.stage = Stage::Sample { earlier };
+        self.stage = Stage::Sample;
         self.go_to(point)
     }
 }

@@ -13,9 +13,7 @@ use crate::guard::ARMS;
 use crate::session::window::STALL_FACTOR;
 use crate::tuner::acquisition::CHANGE_COST;
 
-/// Kept for the guard, in steps, whatever the samples cost: the changes of seven rounds, and a window of a setting that is a quarter
-/// slower. A quarter of the budget at most.
-const GUARD_RESERVE: f64 = 7.0 * CHANGE_COST + 0.25 * 5.0;
+/// Share of the budget that samples leave for the comparison.
 const GUARD_SHARE: f64 = 0.25;
 /// No step counts as more than a million: beyond, f64 sums lose the rest.
 const EXCESS_MAX: f64 = 1e6;
@@ -33,7 +31,7 @@ impl Session {
             return self.cost_before;
         };
         let running = match (&self.stage, self.window.center()) {
-            (Stage::Sample { .. } | Stage::Ab, Some(center)) => {
+            (Stage::Sample | Stage::Ab, Some(center)) => {
                 self.window.steps() as f64 * excess(center, default_log)
             }
             _ => 0.0,
@@ -41,17 +39,14 @@ impl Session {
         self.cost_before + self.settled_cost(default_log) + running
     }
 
-    /// Budget that is left for samples. Costs that the guard pays from its reserve are not deducted.
+    /// Budget that is left for samples.
     pub(super) fn left(&self) -> f64 {
-        let reserve = self.reserve();
-        self.config.budget_steps - reserve + self.contested().clamp(0.0, reserve) - self.spent()
+        (1.0 - GUARD_SHARE) * self.config.budget_steps - self.spent()
     }
 
-    /// Whether the guard has spent what it may: its reserve, and what the samples have left over.
+    /// Whether the comparison has spent what is left of the budget.
     pub(super) fn guard_is_spent(&self) -> bool {
-        self.spent() > self.config.budget_steps
-            && self.contested() > self.reserve()
-            && !self.is_defended()
+        self.spent() > self.config.budget_steps && !self.is_defended()
     }
 
     /// Whether a search that began at another setting than the default compares a setting that is
@@ -63,19 +58,6 @@ impl Session {
             candidate < default
         };
         self.tuner.start() != self.default && self.contest.as_ref().is_some_and(is_faster)
-    }
-
-    fn reserve(&self) -> f64 {
-        GUARD_RESERVE.min(GUARD_SHARE * self.config.budget_steps)
-    }
-
-    /// Cost of all A/B windows.
-    pub(super) fn contested(&self) -> f64 {
-        let under_way = match (&self.stage, &self.contest) {
-            (Stage::Ab, Some(contest)) => self.spent() - contest.spent_before,
-            _ => 0.0,
-        };
-        self.contested + under_way
     }
 
     /// The predicted log step time above the default's up to which a sample fits into what is left.

@@ -23,8 +23,8 @@ pub struct SessionConfig {
     pub warmup_samples: Option<u32>,
     /// Steps per sample, 1 to 100,000. Default 10: many cheap samples say more than few precise ones.
     pub steps_per_sample: u32,
-    /// Whether the steps of a sample adapt: fewer where it is clear that it is worse or better than the best, up to three times as
-    /// many where it is not and the difference matters. Default true; a user who fixes the steps per sample wants false.
+    /// Whether a sample ends early where it is clear that it is worse or better than the best. Default
+    /// true; a user who fixes the steps per sample wants false.
     pub adaptive: bool,
     /// Most settings that are sampled, the default among them; ≥ 1. Default 60.
     pub max_samples: u32,

@@ -19,8 +19,6 @@ pub(super) struct Contest {
     pub(super) winner: Point,
     /// The candidate is an earlier run's.
     pub(super) recorded: bool,
-    /// Cost of the search before.
-    pub(super) spent_before: f64,
 }
 
 impl Contest {
@@ -90,7 +88,6 @@ impl Session {
             guard: Guard::new(self.config.seed, self.contests),
             winner,
             recorded,
-            spent_before: self.spent(),
         });
     }
 
@@ -154,21 +151,26 @@ impl Session {
         let (winner, recorded) = (contest.winner, contest.recorded);
         let winsorized = contest.guard.winsorized();
         let complete = contest.guard.rounds() > round;
+        let is_over = contest.guard.is_over();
         if decision == Decision::Undecided && complete && spent {
             decision = Decision::KeepDefault;
         }
         if decision != Decision::Undecided && winsorized > 0 {
             self.warn(Warning::Winsorized { steps: winsorized });
         }
-        let is_stalled = self.ledger.is_exceeded() && decision != Decision::KeepDefault;
+        let is_stalled = complete && self.ledger.is_exceeded();
+        // After a rest the comparison goes on, but no look is left that could end it.
+        if is_stalled && is_over {
+            decision = Decision::KeepDefault;
+        }
         match decision {
-            _ if is_stalled && complete => {
+            Decision::KeepDefault => self.dropped(winner, recorded),
+            _ if is_stalled => {
                 self.stage = Stage::Rest { is_contest: true };
                 self.go_to(self.default)
             }
             Decision::Undecided => self.go_to(self.next_visit()),
             Decision::KeepCandidate => self.adopt(),
-            Decision::KeepDefault => self.dropped(winner, recorded),
         }
     }
 
@@ -187,12 +189,6 @@ impl Session {
 
     /// The candidate is not adopted: the search goes on if others may be better, and if it may cost something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
-        // The comparison is charged with its visits.
-        self.contested = self.contested();
-        let spent = self.spent();
-        if let Some(contest) = &mut self.contest {
-            contest.spent_before = spent;
-        }
         self.rejected.push(winner);
         if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
             return self.settle("");
@@ -213,5 +209,39 @@ impl Session {
         Some(format!(
             "default kept, nothing to gain: the comparison left in doubt whether the best other setting is faster ({low} to {high} %)"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Parameter, SessionConfig, Space};
+
+    #[test]
+    fn a_comparison_without_looks_does_not_rest() {
+        let space = Space::new(vec![Parameter::linear("x", 0.0, 1.0, 11)]).unwrap();
+        let [default, winner] = [0.0, 1.0].map(|x| space.point(&[x]).unwrap());
+        let mut session = Session::new(space, SessionConfig::default(), default).unwrap();
+        for step in 0..20 {
+            session.on_step([100.0, 101.0][step % 2]);
+        }
+        let _ = session.compare(winner);
+        // Too noisy for a decision, until the last look.
+        let contest = session.contest.as_mut().unwrap();
+        let mut step = 0;
+        while !contest.guard.is_over() {
+            step += 1;
+            let noise = [0.5, 1.5, 0.9, 1.1][step % 4];
+            let step_ms = match contest.guard.arm() {
+                Arm::Default => 100.0,
+                Arm::Candidate => 97.0,
+            };
+            contest.guard.push(step_ms * noise);
+        }
+        let round = contest.guard.rounds() - 1;
+        session.ledger.push(Arm::Candidate, 30.0);
+        let _ = session.close_visit(round, Decision::KeepCandidate);
+        assert!(!matches!(session.stage, Stage::Rest { is_contest: true }));
+        assert_eq!(session.rejected, [winner]);
     }
 }

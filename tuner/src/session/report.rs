@@ -127,7 +127,7 @@ impl Session {
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
             Stage::Ab | Stage::Rest { is_contest: true } => Phase::Ab,
             Stage::Finished { .. } => Phase::Final,
-            Stage::Sample { .. } | Stage::Entry | Stage::Deciding { .. } | Stage::Rest { .. } => {
+            Stage::Sample | Stage::Entry | Stage::Deciding { .. } | Stage::Rest { .. } => {
                 Phase::Sample
             }
         }
@@ -174,7 +174,7 @@ impl Session {
                 return contest_steps_left(self.rounds()).min(CONTEST_TYPICAL.into()) as u32;
             }
             Stage::Warmup { left } => (*left, 0),
-            Stage::Default | Stage::Sample { .. } | Stage::Entry => (0, self.window.steps() as u64),
+            Stage::Default | Stage::Sample | Stage::Entry => (0, self.window.steps() as u64),
             Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample.into()),
         };
         let samples = SAMPLES_TYPICAL.max(self.sample + 1);

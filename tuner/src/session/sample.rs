@@ -1,6 +1,5 @@
-//! Length of a sample: it is cut short where it is clearly worse, closed early where it is clearly
-//! better or where more steps would hardly change what follows from it, and continued where it is
-//! undecided and matters.
+//! Length of a sample: it is cut short where it is clearly worse, and closed early where it is
+//! clearly better or where more steps would hardly change what follows from it.
 
 use super::{Session, budget::CLIFF};
 use crate::center::{center_variance, huber_center};
@@ -8,13 +7,10 @@ use crate::tuner::acquisition::expected_improvement;
 
 /// Steps after which a sample is closed if it is slower than the best by more than this, in log step time.
 pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];
-/// A sample goes on for at most this many times the usual steps.
-const STEPS_FACTOR: usize = 3;
-/// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
-/// time: after as many steps as usual that happens above 5 % noise.
-const MISTAKE: f64 = 0.01;
-/// Limit of that cost for a sample that is to be closed early: there the gap is some 1.3 standard errors.
-const MISTAKE_EARLY: f64 = 0.003;
+/// A sample is undecided while mistaking it for the best, or the best for it, would cost more than
+/// this on average, in log step time: the gap is then below some 1.3 standard errors.
+const MISTAKE: f64 = 0.003;
+
 /// Verdict on the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -24,31 +20,19 @@ pub(super) enum Verdict {
 }
 
 impl Session {
-    /// Judges the sample under way; `earlier` steps of its setting are known from before.
-    pub(super) fn judge(&self, earlier: usize) -> Verdict {
+    /// Judges the sample under way.
+    pub(super) fn judge(&self) -> Verdict {
         let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
         if self.eats_the_budget() {
             return Verdict::CutShort;
         }
-        if !self.config.adaptive {
-            return if steps >= full {
-                Verdict::Close
-            } else {
-                Verdict::GoOn
-            };
-        }
-        if earlier == 0 && self.clearly_worse() {
-            return if steps < full {
-                Verdict::CutShort
-            } else {
-                Verdict::Close
-            };
-        }
-        let early = EARLY[2].0.min(full);
-        if steps >= early && !self.undecided(MISTAKE_EARLY) {
+        if steps >= full {
             return Verdict::Close;
         }
-        if steps >= full && (steps >= STEPS_FACTOR * full || !self.undecided(MISTAKE)) {
+        if self.config.adaptive && self.clearly_worse() {
+            return Verdict::CutShort;
+        }
+        if self.config.adaptive && steps >= EARLY[2].0 && !self.is_undecided() {
             return Verdict::Close;
         }
         Verdict::GoOn
@@ -78,8 +62,9 @@ impl Session {
         value - center > gap.max(sds * (share * noise * noise + variance).sqrt())
     }
 
-    /// Whether mistaking this setting for the best other one, or that for this, would cost more than `mistake` on average.
-    fn undecided(&self, mistake: f64) -> bool {
+    /// Whether mistaking this setting for the best other one, or that for this, would cost more than
+    /// [`MISTAKE`] on average.
+    fn is_undecided(&self) -> bool {
         let mut all = self.window.log_times.clone();
         if let Some(sample) = self.tuner.sample(&self.setting) {
             all.extend(&sample.log_times);
@@ -94,7 +79,7 @@ impl Session {
         }
         let own = center_variance(noise, all.len());
         let gap = (huber_center(&all) - best).abs();
-        expected_improvement(-gap, own + variance) > mistake
+        expected_improvement(-gap, own + variance) > MISTAKE
     }
 
     /// Centre and variance of the lowest sample of another setting.

@@ -31,15 +31,22 @@ impl Session {
         self.end_with(verdict, None)
     }
 
-    /// Verdict that keeps `chosen`; `None` before the first measured step.
+    /// Verdict that keeps `chosen`; `None` before the first measured step. A search that began at
+    /// another setting need not have measured the default: the gain is then unknown.
     fn verdict_at(&self, chosen: Point) -> Option<Verdict> {
         if chosen == self.default {
             return self.verdict(None, "default kept: tuning was stopped".into());
         }
         let verdict = self.verdict(None, "kept, not confirmed: tuning was stopped".into())?;
         let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
-        let (default, default_variance) = estimate(&self.default)?;
-        let (here, variance) = estimate(&chosen)?;
+        let both = estimate(&self.default).zip(estimate(&chosen));
+        let Some(((default, default_variance), (here, variance))) = both else {
+            return Some(Verdict {
+                kept_default: false,
+                chosen,
+                ..verdict
+            });
+        };
         let half = INTERVAL_95 * (default_variance + variance).sqrt();
         let gain_pct = |difference: f64| -100.0 * difference.exp_m1();
         let chosen_step_ms = verdict.default_step_ms * (here - default).exp();
@@ -120,5 +127,26 @@ mod tests {
         };
         assert!(verdict.kept_default && verdict.chosen == start);
         assert_eq!(verdict.reason, "default kept: tuning was stopped");
+    }
+
+    #[test]
+    fn a_search_that_has_not_measured_the_default_keeps_its_start() {
+        let (mut session, start) = session();
+        let setting = search(&mut session, start, 4);
+        session.stop();
+        session.retune("a resize");
+        let mut action = Action::Keep;
+        while !matches!(action, Action::Switch(_)) {
+            action = session.on_step(90.0);
+            if action == Action::Ask {
+                action = session.propose(session.proposal_job().run());
+            }
+        }
+        let Action::Finished(verdict) = session.stop() else {
+            panic!("no verdict");
+        };
+        assert_eq!((verdict.chosen, verdict.kept_default), (setting, false));
+        assert_eq!(verdict.gain_pct, [0.0; 2]);
+        assert_eq!(session.setting(), setting);
     }
 }

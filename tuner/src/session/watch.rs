@@ -13,9 +13,6 @@ use crate::{Action, Point};
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
 /// search ends with the setting that it began with.
 pub(super) const RETUNE_STEPS: u64 = 500;
-/// Variance of the level of the surface about the setting in force, in squared log step time, when tuning anew: the model's
-/// reference is a setting that was chosen for being low.
-const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
 /// Standard deviation, in log step time, by which the differences between settings may have changed with the job: what is remembered
 /// warns of cliffs, and says little of percents.
 const CHANGED: f64 = 0.3;
@@ -139,12 +136,10 @@ impl Session {
             Stage::Finished { ref verdict, .. } => verdict.chosen,
             _ => self.tuner.start(),
         };
-        let mut config = self.config.tuner();
-        config.level_variance = RETUNE_LEVEL_VARIANCE;
         let space = self.tuner.space().clone();
         let recalled = relative_to(&space, &reference, memories, CHANGED);
         // Both points are of this space, and the configuration was good before: neither can fail.
-        let Ok(mut tuner) = Tuner::new(space, config, reference) else {
+        let Ok(mut tuner) = Tuner::new(space, self.config.tuner(), reference) else {
             return reference;
         };
         let _ = tuner.also_consider(self.default);

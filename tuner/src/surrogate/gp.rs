@@ -62,9 +62,9 @@ impl<'a> Prior<'a> {
         self
     }
 
-    /// Returns the process with this variance of the level and this prior median of s.
-    pub(crate) fn scaled(mut self, level: f64, signal: f64) -> Self {
-        (self.level, self.signal) = (level, signal);
+    /// Returns the process with this prior median of s.
+    pub(crate) fn scaled(mut self, signal: f64) -> Self {
+        self.signal = signal;
         self
     }
 

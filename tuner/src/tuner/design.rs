@@ -1,5 +1,7 @@
-//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans at random. They begin near the
-//! start setting and go further with each: what lies far from it may be a cliff, and the nearer ones tell on which side.
+//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans at
+//! random. The first goes a part of the way from the start setting, since settings far from it may be
+//! beyond a cliff. The second is the start setting with other booleans and choices: beside other
+//! changes, a cliff would hide their effect, and a value whose effect is unknown risks too much.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -10,9 +12,8 @@ use crate::space::{Point, Space};
 
 /// Settings tried before the surrogate chooses.
 pub(crate) const DESIGN_POINTS: usize = 5;
-/// Share of the way from the start setting to the Sobol point that the first settings of the design go; later ones go all of it. Shorter
-/// ways cost less, and miss what is best far from the start.
-const REACH: [f64; 2] = [0.7, 0.85];
+/// Share of the way from the start setting to the Sobol point that the first setting goes.
+const REACH_FIRST: f64 = 0.7;
 /// Share of each axis, at either end, that the design stays clear of: that is where cliffs are, one step beyond which may cost more
 /// than the whole search may.
 const MARGIN: f64 = 0.3;
@@ -22,11 +23,18 @@ const DESIGN_TRIES: u32 = 64;
 /// The settings of the design around `start`, in order; more than are needed, as some are passed over.
 pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<Item = Point> {
     let sobol_seed = (seed ^ (seed >> 32)) as u32;
+    let is_switch = |scale: Scale| matches!(scale, Scale::Boolean | Scale::Choice { .. });
+    let is_free_switch = |p: &Parameter| is_switch(p.scale()) && p.fixed_value().is_none();
+    let has_switch = space.parameters().iter().any(is_free_switch);
     (0..DESIGN_TRIES).filter_map(move |index| {
         let mut rng = generator(seed, u64::from(index));
         let mut first_rng = generator(seed, 0);
         let mut dimension = 0;
-        let reach = REACH.get(index as usize).copied().unwrap_or(1.0);
+        let reach = match index {
+            0 => REACH_FIRST,
+            1 if has_switch => 0.0,
+            _ => 1.0,
+        };
         let parameters = space.parameters().iter().zip(start.values());
         let values = parameters.map(|(parameter, &start)| {
             let levels = parameter.levels();
@@ -36,8 +44,7 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
             if parameter.scale() == Scale::Boolean {
                 let (drawn, first) = (rng.random::<bool>(), first_rng.random::<bool>());
                 let start = start == levels[1];
-                // A value that no setting has had stays too uncertain to try. If the first setting
-                // has the start's value, the second has the other one.
+                // If the first setting has the start's value, the second has the other one.
                 let value = if index == 1 && first == start {
                     !start
                 } else {
@@ -94,11 +101,16 @@ mod tests {
                 .map(|p| p.value(0))
                 .collect();
             // All of the way ends in the middle 40 % of the axis.
-            assert!(
-                x[0] >= 1.0 - 0.7 * 0.71 && x[1] >= 1.0 - 0.85 * 0.71,
-                "{x:?}"
-            );
-            assert!((0.29..0.71).contains(&x[2]), "{x:?}");
+            assert!(x[0] >= 1.0 - 0.7 * 0.71, "{x:?}");
+            assert!(x[1..].iter().all(|x| (0.29..0.71).contains(x)), "{x:?}");
+        }
+        let x = Parameter::linear("x", 0.0, 1.0, 101);
+        let space = Space::new(vec![x, Parameter::boolean("b")]).unwrap();
+        let start = space.point(&[1.0, 0.0]).unwrap();
+        for seed in 0..20 {
+            let first: Vec<Point> = design(&space, &start, seed).take(2).collect();
+            assert_eq!(first[1].value(0), 1.0);
+            assert!(first.iter().any(|point| point.flag(1)), "{first:?}");
         }
         let space = Space::new(vec![Parameter::choice("c", 4)]).unwrap();
         let start = space.point(&[1.0]).unwrap();

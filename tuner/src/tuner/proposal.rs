@@ -157,10 +157,8 @@ impl Tuner {
         let level = known.ceiling.min(0.0);
         let observed = known.observed.clone();
         let cold = Hypothesis::cold(kernel, &known.coordinates, observed, level);
-        let with_model = belief.as_ref().map(|belief| {
-            let level = self.config().level_variance;
-            cold.clone().with_model(belief, level, known.ceiling)
-        });
+        let with_model =
+            (belief.as_ref()).map(|belief| cold.clone().with_model(belief, known.ceiling));
         let hypotheses: Vec<Hypothesis> = with_model.into_iter().chain([cold]).collect();
         let draws = &self.lattice.draws;
         match Surrogate::fit(&hypotheses, draws, &known.y, &known.variance) {
@@ -214,7 +212,7 @@ impl Tuner {
         let relative = |estimate: &Estimate| estimate.log_time - reference;
         let ceiling = estimates.iter().map(relative).fold(f64::INFINITY, f64::min) + BADNESS_MAX;
         let measured = estimates.iter().map(|e| (e.point, relative(e), e.variance));
-        let recalled = self.recalled().map(|r| (r.point, r.offset, r.variance));
+        let recalled = self.recalled().map(|r| (r.point, r.log_time, r.variance));
         let mut settings = self.lattice.points.clone();
         let (mut observed, mut y, mut variance) = (Vec::new(), Vec::new(), Vec::new());
         for (point, value, noise) in measured.chain(recalled) {
@@ -290,11 +288,7 @@ impl Tuner {
         proposal.incumbent = settings[incumbent];
         proposal.gain = surrogate.difference(start, incumbent);
 
-        let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
-        // Without a model, and with nothing better than the start yet, too little is known of the
-        // surface for that: the settings near the start would show nothing, and end the search.
         let sample_variance = self.sample_variance();
-        let sample_variance = sample_variance.filter(|_| with_model || incumbent != start);
         let outlooks: Vec<Outlook> = (all.clone())
             .map(|i| surrogate.outlook(i, incumbent, sample_variance))
             .collect();

@@ -20,22 +20,15 @@ pub(crate) struct Memory {
     pub(crate) variance: f64,
 }
 
-/// A setting of another run: its log step time less the start setting's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Recalled {
-    pub(crate) point: Point,
-    pub(crate) offset: f64,
-    pub(crate) variance: f64,
-}
-
-/// `memories` relative to `start`, with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of one
+/// The settings of `memories` other than `start`, with their log step times less that of `start`, and
+/// with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of one
 /// setting are averaged.
 pub(crate) fn relative_to(
     space: &Space,
     start: &Point,
     memories: &[Memory],
     doubt: f64,
-) -> Vec<Recalled> {
+) -> Vec<Memory> {
     let mut settings: Vec<Memory> = Vec::new();
     for memory in memories
         .iter()
@@ -53,12 +46,12 @@ pub(crate) fn relative_to(
         return Vec::new();
     };
     let beside = settings.iter().filter(|memory| memory.point != *start);
-    let recalled = beside.map(|memory| Recalled {
-        point: memory.point,
-        offset: memory.log_time - reference,
+    let relative = beside.map(|memory| Memory {
+        log_time: memory.log_time - reference,
         variance: memory.variance + variance + doubt * doubt,
+        ..*memory
     });
-    recalled.collect()
+    relative.collect()
 }
 
 fn average(a: &Memory, b: &Memory) -> Memory {
@@ -133,7 +126,7 @@ mod tests {
         let recalled = relative_to(&space(), &start, &memories, 0.1);
         assert_eq!((recalled.len(), recalled[0].point.value(0)), (1, 0.1));
         // Two visits: mean 3.3, variance 0.005; plus the reference's 0.01, plus 0.1².
-        assert!((recalled[0].offset - 0.3).abs() < 1e-12);
+        assert!((recalled[0].log_time - 0.3).abs() < 1e-12);
         assert!((recalled[0].variance - 0.025).abs() < 1e-12);
     }
 
@@ -141,7 +134,9 @@ mod tests {
     fn relative_to_a_start_between_its_neighbours() {
         let start = space().point(&[0.5]).unwrap();
         let recalled = relative_to(&space(), &start, &[memory(0.4, 1.0), memory(0.6, 2.0)], 0.0);
-        assert!((recalled[0].offset + 0.5).abs() < 1e-9 && (recalled[1].offset - 0.5).abs() < 1e-9);
+        assert!(
+            (recalled[0].log_time + 0.5).abs() < 1e-9 && (recalled[1].log_time - 0.5).abs() < 1e-9
+        );
         // 0.01 of its own, (0.05 (1 + 0.1 / 0.15))² of the interpolation.
         assert!((recalled[0].variance - 0.01 - (0.25f64 / 3.0).powi(2)).abs() < 1e-9);
         assert_eq!(relative_to(&space(), &start, &[], 0.0), []);
