@@ -64,7 +64,7 @@ pub(crate) const CHOSEN: [Process; 12] = [
 ];
 
 /// Processes of other kinds. No constant was chosen with them.
-pub(crate) const APART: [Process; 22] = [
+pub(crate) const APART: [Process; 25] = [
     process("sine", Environment::Sine(0.08, 400.0), SLOWER, 0.01),
     process(
         "levels",
@@ -84,6 +84,8 @@ pub(crate) const APART: [Process; 22] = [
     process("long memory", Environment::LongMemory(0.02), SLOWER, 0.005),
     process("walk", Environment::Walk(0.003), SLOWER, 0.005),
     process("decay", Environment::Decay(0.5, 300.0), SLOWER, 0.01),
+    process("start-up, 3", Environment::Decay(2.0, 3.0), SLOWER, 0.01),
+    process("start-up, 10", Environment::Decay(2.0, 10.0), SLOWER, 0.01),
     process("alternating", Environment::Square(1.5, 2), SLOWER, 0.01),
     rounded(
         process("coarse clock", Environment::Quiet, SLOWER, 0.01),
@@ -132,6 +134,7 @@ pub(crate) const APART: [Process; 22] = [
         FASTER,
         0.005,
     ),
+    process("gain, start-up", Environment::Decay(2.0, 10.0), FASTER, 0.01),
     process(
         "gain, Pareto",
         Environment::Pareto(0.05, 1.5),
