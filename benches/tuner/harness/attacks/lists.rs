@@ -134,7 +134,12 @@ pub(crate) const APART: [Process; 25] = [
         FASTER,
         0.005,
     ),
-    process("gain, start-up", Environment::Decay(2.0, 10.0), FASTER, 0.01),
+    process(
+        "gain, start-up",
+        Environment::Decay(2.0, 10.0),
+        FASTER,
+        0.01,
+    ),
     process(
         "gain, Pareto",
         Environment::Pareto(0.05, 1.5),
