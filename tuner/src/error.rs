@@ -146,7 +146,7 @@ pub enum Warning {
     },
     /// No hyper-parameter draw gave a usable surrogate.
     #[error(
-        "no usable surrogate at {observations} settings (singular or not finite); a random setting is tried instead"
+        "no usable surrogate at {observations} settings (singular or not finite); the search ends with the best of them"
     )]
     SurrogateFailed {
         /// Number of settings observed so far.
