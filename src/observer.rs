@@ -22,8 +22,8 @@ pub(crate) trait Observer: Send {
     fn connected(&mut self, _hosts: Hosts) {}
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
-    /// The ready times that are wanted of tensors in the response cache. Asked in every cycle on the
-    /// lowest rank of a set.
+    /// The ready times that are wanted of tensors in the response cache. Asked in every cycle on
+    /// the lowest rank of a set.
     fn wanted_times(&self) -> WantedTimes {
         WantedTimes::None
     }

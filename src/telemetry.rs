@@ -46,7 +46,8 @@ pub(crate) struct Telemetry {
     lateness: Option<Lateness>,
     /// In the set of all ranks, if the job has metrics or a live page.
     watchers: Option<Watchers>,
-    /// Whether this is a process set other than that of all ranks; only the latter records settings.
+    /// Whether this is a process set other than that of all ranks; only the latter records
+    /// settings.
     follows: bool,
 }
 

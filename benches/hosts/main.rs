@@ -1,8 +1,8 @@
 //! Benchmark of ranks on several hosts: one rank of a measurement, started on every host.
 //!
 //! `scripts/bench-hosts` starts it in network namespaces. The launcher's variables tell which rank
-//! it is. Every rank prints one line of JSON with its CPU time; rank 0's has the times of the steps,
-//! each that of the slowest rank.
+//! it is. Every rank prints one line of JSON with its CPU time; rank 0's has the times of the
+//! steps, each that of the slowest rank.
 //!
 //! | mode | a step |
 //! | --- | --- |

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench --bench tuner` runs the main comparison: Ronde's tuner with and without a model of
 //! the job, no tuning, random search and Horovod's algorithm, on surfaces with which nothing was
-//! chosen, 50 runs on each. `-- --table` selects another table; `-- --help` lists the options. Equal options give
-//! equal results on any machine, which the hash at the end shows. Other tuners (`peers.py`) drive
-//! the same jobs through `--serve`, and `--add` puts their runs into the table.
+//! chosen, 50 runs on each. `-- --table` selects another table; `-- --help` lists the options.
+//! Equal options give equal results on any machine, which the hash at the end shows. Other tuners
+//! (`peers.py`) drive the same jobs through `--serve`, and `--add` puts their runs into the table.
 
 mod environment;
 // Its unit tests run in `tests/tuning/main.rs`; here they are compiled without a harness that would

@@ -1,5 +1,5 @@
-//! Backend: selects shared memory, MPI or TCP for a job, and opens the transport and the collective of
-//! each process set.
+//! Backend: selects shared memory, MPI or TCP for a job, and opens the transport and the collective
+//! of each process set.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Backend {
     /// Selects the backend that the knobs name, or the one that the job needs.
     ///
     /// # Errors
-    /// Ranks on several hosts where neither MPI nor TCP can be used; a requested backend that cannot
-    /// be; no GPU for this rank where the backend needs one.
+    /// Ranks on several hosts where neither MPI nor TCP can be used; a requested backend that
+    /// cannot be; no GPU for this rank where the backend needs one.
     pub(crate) fn choose(knobs: &Knobs, identity: &Identity) -> Result<Self, Error> {
         let several_hosts = identity.local_size != identity.size;
         let reach = match knobs.backend {

@@ -89,8 +89,8 @@ impl Context {
         self.job.identity.rank
     }
 
-    /// Name of the backend: `local`, `mpi` or `tcp`, as in `RONDE_BACKEND`; `nccl` where that requires
-    /// GPUs.
+    /// Name of the backend: `local`, `mpi` or `tcp`, as in `RONDE_BACKEND`; `nccl` where that
+    /// requires GPUs.
     pub fn backend(&self) -> &'static str {
         self.job.backend()
     }

@@ -1,5 +1,5 @@
-//! Details of a cycle: which ranks have which tensors ready, where the agreement of all ranks is not
-//! enough.
+//! Details of a cycle: which ranks have which tensors ready, where the agreement of all ranks is
+//! not enough.
 
 use super::Cycle;
 use crate::error::{Error, PeerError};

@@ -99,9 +99,9 @@ impl Engine {
                         Advance::Park(park) => Some(park),
                     }
                 }
-                // A caller drives the cycle, and wakes this thread if work is left when it stops. The
-                // caller probably drives the next cycle too: a ring need not wake this thread before
-                // the cycle time has passed.
+                // A caller drives the cycle, and wakes this thread if work is left when it stops.
+                // The caller probably drives the next cycle too: a ring need not wake this thread
+                // before the cycle time has passed.
                 Err(TryLockError::WouldBlock) if cycle_time.is_zero() => Some(Park::Idle(None)),
                 Err(TryLockError::WouldBlock) => {
                     Some(Park::Pace(self.queue.clock.now() + cycle_time))

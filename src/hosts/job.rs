@@ -134,14 +134,15 @@ pub(crate) fn connect_set(
 }
 
 /// Number of the set in messages: equal on all its ranks, and of no other rendezvous of this
-/// context. `job_key` is what this rank calls the job, with which the names of its sets begin; other
-/// hosts may call it otherwise.
+/// context. `job_key` is what this rank calls the job, with which the names of its sets begin;
+/// other hosts may call it otherwise.
 fn set_key(job_key: &str, config: &RendezvousConfig) -> u64 {
     let name = config
         .job_key
         .strip_prefix(job_key)
         .unwrap_or(&config.job_key);
-    // The standard library's hash without keys is the same in every process of one build, which versions rule.
+    // The standard library's hash without keys is the same in every process of one build, which
+    // versions rule.
     let mut hasher = DefaultHasher::new();
     (name, config.init, &config.members).hash(&mut hasher);
     hasher.finish()
@@ -159,7 +160,8 @@ async fn gather(
     let place = members
         .binary_search(&all.rank())
         .expect("this rank is a member");
-    // Everyone hears from everyone, by way of others: from then on, nobody waits long in the calls that block.
+    // Everyone hears from everyone, by way of others: from then on, nobody waits long in the calls
+    // that block.
     for distance in neighbours::distances(members.len()) {
         let to = members[(place + distance) % members.len()];
         let from = members[(place + members.len() - distance) % members.len()];

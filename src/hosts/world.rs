@@ -19,8 +19,8 @@ pub(super) enum Carrier {
     Tcp(Rc<Mesh>),
 }
 
-/// Communicators of the engine's thread. A set of ranks has a communicator for each kind of traffic,
-/// because operations of all kinds are in progress at the same time.
+/// Communicators of the engine's thread. A set of ranks has a communicator for each kind of
+/// traffic, because operations of all kinds are in progress at the same time.
 pub(crate) struct World {
     carrier: Carrier,
     comms: RefCell<Vec<Comm>>,

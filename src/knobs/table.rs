@@ -507,7 +507,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Library of MPI, a file or a name for the loader. Unset: that of the launcher, if it is found.
+    /// Library of MPI, a file or a name for the loader. Unset: that of the launcher, if it is
+    /// found.
     mpi_library: Option<PathBuf> {
         env: "RONDE_MPI_LIBRARY",
         flag: None,
@@ -562,7 +563,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// File with the secret of a job over TCP, of mode 0600. Unset: the ranks are not authenticated.
+    /// File with the secret of a job over TCP, of mode 0600. Unset: the ranks are not
+    /// authenticated.
     secret_file: Option<PathBuf> {
         env: "RONDE_SECRET_FILE",
         flag: None,
@@ -581,8 +583,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Address where the first rank of each host serves metrics for Prometheus: PORT on 127.0.0.1, or
-    /// HOST:PORT.
+    /// Address where the first rank of each host serves metrics for Prometheus: PORT on 127.0.0.1,
+    /// or HOST:PORT.
     metrics_addr: Option<String> {
         env: "RONDE_METRICS_ADDR",
         flag: Flag::value("metrics-addr"),
@@ -609,8 +611,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Address where rank 0 serves the live page of the job: PORT on 127.0.0.1, or HOST:PORT; port 0
-    /// is any free one.
+    /// Address where rank 0 serves the live page of the job: PORT on 127.0.0.1, or HOST:PORT; port
+    /// 0 is any free one.
     dash_addr: Option<String> {
         env: "RONDE_DASH",
         flag: Flag::optional("dash", "0"),

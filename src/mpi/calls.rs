@@ -58,8 +58,8 @@ fn count(bytes: usize) -> c_int {
     c_int::try_from(bytes).expect("a chunk is smaller than 2 GiB")
 }
 
-/// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean something to MPI
-/// (`MPI_IN_PLACE` is 1 in Open MPI).
+/// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean
+/// something to MPI (`MPI_IN_PLACE` is 1 in Open MPI).
 fn address(buffer: &[u8]) -> *const u8 {
     if buffer.is_empty() {
         std::ptr::null()
@@ -217,8 +217,9 @@ impl Comm {
         Ok(Pending::new(smallvec![request], call, memory, self))
     }
 
-    /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives its own part from all:
-    /// in `received`, in rank order, this rank's left out, each as long as its own part of `bytes` bytes.
+    /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives
+    /// its own part from all: in `received`, in rank order, this rank's left out, each as long as
+    /// its own part of `bytes` bytes.
     pub(crate) fn scatter(
         &self,
         chunk: Vec<u8>,
@@ -271,8 +272,9 @@ impl Comm {
         Ok(messages.pending(chunk))
     }
 
-    /// The other ranks, twice: from the next one on upwards, and from the one before on downwards. If all ranks send to the
-    /// first and receive from the second of each pair, everyone is sent to once at a time.
+    /// The other ranks, twice: from the next one on upwards, and from the one before on downwards.
+    /// If all ranks send to the first and receive from the second of each pair, everyone is sent to
+    /// once at a time.
     fn others(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
@@ -395,7 +397,8 @@ impl Comm {
         )
     }
 
-    /// Every rank's `bytes` first bytes of `send`, in rank order, into rank `root`'s `receive`; the others' stays as it is.
+    /// Every rank's `bytes` first bytes of `send`, in rank order, into rank `root`'s `receive`; the
+    /// others' stays as it is.
     pub(crate) fn gather(
         &self,
         send: Vec<u8>,
@@ -413,7 +416,8 @@ impl Comm {
         })
     }
 
-    /// Every rank's `send` into rank `root`'s `receive`, where `parts` (of no meaning elsewhere) says they go.
+    /// Every rank's `send` into rank `root`'s `receive`, where `parts` (of no meaning elsewhere)
+    /// says they go.
     pub(crate) fn gather_parts(
         &self,
         send: Vec<u8>,

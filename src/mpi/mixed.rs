@@ -1,5 +1,6 @@
-//! MPI says something else of this process than the launcher's variables: mostly because it was started by another
-//! launcher than MPI knows of. Who that was and what to do follows from the variables and from the library's name.
+//! MPI says something else of this process than the launcher's variables: mostly because it was
+//! started by another launcher than MPI knows of. Who that was and what to do follows from the
+//! variables and from the library's name.
 
 use super::library::short;
 use crate::identity::{self, Source};

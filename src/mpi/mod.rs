@@ -1,6 +1,7 @@
 //! MPI as a library that is found at run time: its functions, with return codes as values.
 //!
-//! - `library`: finds MPI's library and the plug-in with the table of its functions, and loads both.
+//! - `library`: finds MPI's library and the plug-in with the table of its functions, and loads
+//!   both.
 //! - `calls`: the calls themselves; [`Comm`], a communicator; `pending`: [`Pending`], calls that
 //!   have begun, which keep the memory that MPI may still use.
 //! - `start`: initializes MPI; `session`: [`Session`], the communicators of the process.

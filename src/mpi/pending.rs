@@ -12,8 +12,9 @@ use smallvec::SmallVec;
 
 use super::calls::{Comm, MpiError, check};
 
-/// Requests under way and the memory that MPI reads and writes meanwhile, which comes back when all have completed. What
-/// is dropped before leaves its memory to MPI for ever: requests of collectives cannot be cancelled.
+/// Requests under way and the memory that MPI reads and writes meanwhile, which comes back when all
+/// have completed. What is dropped before leaves its memory to MPI for ever: requests of
+/// collectives cannot be cancelled.
 #[derive(Debug)]
 pub(crate) struct Pending<B> {
     table: &'static Table,

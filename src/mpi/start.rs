@@ -60,7 +60,8 @@ pub(crate) fn initialize(mpi: &Mpi) -> Result<Session, MpiStartError> {
     let table = mpi.table;
     let ours = !flag(table, "MPI_Initialized", table.initialized)?;
     if ours {
-        // SAFETY: nobody else has initialized it; should another thread do so at this moment, the call fails.
+        // SAFETY: nobody else has initialized it; should another thread do so at this moment, the
+        // call fails.
         check_code(table, "MPI_Init_thread", unsafe { (table.init)() })?;
     } else {
         let mut level = 0;

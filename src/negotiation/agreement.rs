@@ -2,8 +2,8 @@
 //!
 //! A rank that has joined has no more data, and the others go on without it: its block does not
 //! restrict the common bits. It may have submitted a tensor before it joined, and then takes part
-//! in that operation as any other rank; otherwise it is *absent* from it. The ranks that have joined
-//! are known from rank 0's answers, before the cycle.
+//! in that operation as any other rank; otherwise it is *absent* from it. The ranks that have
+//! joined are known from rank 0's answers, before the cycle.
 //!
 //! The agreement is a fold in any order and grouping, and has the same size whatever the number of
 //! ranks: intersections, unions, minima, maxima, the newest settings ([`Partial`]). Hosts therefore
@@ -188,7 +188,8 @@ impl Agreement {
         bits.map(|(joined, common)| joined & common).collect()
     }
 
-    /// The bits of which it must be known on which ranks they are ready; no words if there are none.
+    /// The bits of which it must be known on which ranks they are ready; no words if there are
+    /// none.
     pub(crate) fn wanted_details(&self) -> Vec<u64> {
         if self.joined.is_empty() && self.state.any.and(Status::WANT_DETAILS) == Status::default() {
             return Vec::new();
@@ -265,8 +266,8 @@ impl Agreement {
     /// Adds ranks that have joined, as rank 0 says: the next agreement does not wait for them.
     ///
     /// # Errors
-    /// Reason why a correct rank 0 cannot have said so; `own` is this rank, and `own_joined` whether
-    /// it has joined.
+    /// Reason why a correct rank 0 cannot have said so; `own` is this rank, and `own_joined`
+    /// whether it has joined.
     pub(crate) fn join(
         &mut self,
         ranks: &[u32],

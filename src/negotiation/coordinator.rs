@@ -65,10 +65,10 @@ impl Coordinator {
     }
 
     /// Adds the requests of every rank, in rank order, and returns responses for the tensors that
-    /// are complete, and the ranks that have joined. `is_held` tells whether some rank has the tensor
-    /// of a cache slot ready: if the slot is evicted, that rank sends a request in the next cycle,
-    /// and the coordinator waits for it even if the rank has joined. `ticks` receives the ready
-    /// times of complete tensors, in the order of the responses.
+    /// are complete, and the ranks that have joined. `is_held` tells whether some rank has the
+    /// tensor of a cache slot ready: if the slot is evicted, that rank sends a request in the next
+    /// cycle, and the coordinator waits for it even if the rank has joined. `ticks` receives the
+    /// ready times of complete tensors, in the order of the responses.
     ///
     /// # Errors
     /// [`PeerError::InvalidData`] for requests that no rank of this build sends.

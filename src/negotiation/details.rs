@@ -3,8 +3,8 @@
 //!
 //! Rank 0 asks for them while it records and before it reports a stalled tensor; and if a joined
 //! rank has a common tensor ready, which need not hold for all joined ranks. Every rank sends them
-//! to rank 0 in the order of the bits: zero for a tensor that is not ready, otherwise its ready time
-//! in microseconds on rank 0's clock, plus one.
+//! to rank 0 in the order of the bits: zero for a tensor that is not ready, otherwise its ready
+//! time in microseconds on rank 0's clock, plus one.
 
 use super::block::{Block, InvalidBlock, READY_US_MAX};
 use crate::transport::each_bit;

@@ -2,9 +2,10 @@
 //! to a file for node-exporter.
 //!
 //! The first rank of each host has a listener (`RONDE_METRICS_ADDR`) and a file
-//! (`RONDE_METRICS_FILE`). Both have the waits of that host's ranks; on rank 0 they have the metrics
-//! of the job as well. They belong to the process: a context that ends and another one that begins
-//! continue the same counters. Without the two settings there is no thread, file or listener.
+//! (`RONDE_METRICS_FILE`). Both have the waits of that host's ranks; on rank 0 they have the
+//! metrics of the job as well. They belong to the process: a context that ends and another one that
+//! begins continue the same counters. Without the two settings there is no thread, file or
+//! listener.
 
 mod exporter;
 mod file;

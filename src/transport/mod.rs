@@ -3,9 +3,9 @@
 //! A [`Transport`] knows ranks, cycles and bytes, but no tensors. [`exchange`](Transport::exchange)
 //! combines the blocks of words of all ranks by the caller's function: within each host first, then
 //! among the hosts in ⌈log₂ hosts⌉ rounds, so that a rank's traffic does not grow with the ranks.
-//! [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) send requests and responses
-//! through rank 0. Submitting threads use only its [`Doorbell`]: it is a hint that a cycle is
-//! requested, and never an input to the cycle's decisions.
+//! [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) send requests and
+//! responses through rank 0. Submitting threads use only its [`Doorbell`]: it is a hint that a
+//! cycle is requested, and never an input to the cycle's decisions.
 
 use std::sync::Arc;
 

@@ -522,8 +522,8 @@ fn a_forked_child_is_refused_and_does_no_harm() {
             let pending = context
                 .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
                 .expect("in");
-            // SAFETY: the child calls nothing that could block on a lock held by another thread: the
-            // refusals under test come before any lock, and it ends with `_exit`.
+            // SAFETY: the child calls nothing that could block on a lock held by another thread:
+            // the refusals under test come before any lock, and it ends with `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let refused = context

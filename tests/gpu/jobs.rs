@@ -1,4 +1,5 @@
-//! Tests of GPU jobs: fused steps, timeline, process sets, joins, memory limits, tuner, wire dtypes.
+//! Tests of GPU jobs: fused steps, timeline, process sets, joins, memory limits, tuner, wire
+//! dtypes.
 
 #![allow(unsafe_code)] // submits device memory
 

@@ -220,8 +220,8 @@ fn groups_of_none_of_one_and_of_several_types() {
                     (broadcast, part!("m.bytes", U8, bytes, &[3])),
                     (sum, part!("m.sums", I64, sums, &[2])),
                 ];
-                // SAFETY: the vectors outlive the waits, are as long as their shapes say, and are not
-                // accessed meanwhile.
+                // SAFETY: the vectors outlive the waits, are as long as their shapes say, and are
+                // not accessed meanwhile.
                 let handles = unsafe { context.submit_group("mixed", &parts) }.expect("in");
                 assert_eq!(handles.len(), 3);
                 for handle in handles {

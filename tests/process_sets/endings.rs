@@ -196,8 +196,8 @@ fn contexts_end_with_sets_open_and_others_begin() {
                 for set in &mine {
                     assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
                 }
-                // No other rank submits this one, and it ends with the context. (In a set of one rank
-                // it would complete.)
+                // No other rank submits this one, and it ends with the context. (In a set of one
+                // rank it would complete.)
                 let name = format!("of rank {} alone", context.rank());
                 let pending: Vec<_> = mine
                     .iter()

@@ -44,8 +44,8 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                     let set = context.set_settings(change).expect("rank 0 may");
                     assert_eq!(set, context.settings());
                 }
-                // An operation submitted after a change runs in a later cycle than the one that applies
-                // the change.
+                // An operation submitted after a change runs in a later cycle than the one that
+                // applies the change.
                 let sum = context
                     .allreduce("x", vec![1.0_f32; 100], ReduceOp::Sum)
                     .expect("in");

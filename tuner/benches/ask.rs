@@ -1,8 +1,9 @@
 //! Cost of a proposal: CPU time of the asking thread, for a job of the runtime's shape.
 //!
-//! The lattice has 17 × 13 × 2 + 1 points, the model 16 features; the surface is a smooth one that the model has wrong by a third.
-//! `cargo bench -p ronde-tuner --bench ask` prints p50 and p99 over many searches; the last column is a hash of the decisions, equal
-//! from run to run. As part of the tests (`cargo test --benches`) each case runs a few times.
+//! The lattice has 17 × 13 × 2 + 1 points, the model 16 features; the surface is a smooth one that
+//! the model has wrong by a third. `cargo bench -p ronde-tuner --bench ask` prints p50 and p99 over
+//! many searches; the last column is a hash of the decisions, equal from run to run. As part of the
+//! tests (`cargo test --benches`) each case runs a few times.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ const FEATURES: usize = 16;
 const RUNS: u64 = 400;
 const RUNS_IN_TESTS: u64 = 3;
 
-/// A belief of 16 features, worked out beforehand: ripples over the lattice, of waves that differ by feature.
+/// A belief of 16 features, worked out beforehand: ripples over the lattice, of waves that differ
+/// by feature.
 #[derive(Debug)]
 struct Ripples(Belief);
 

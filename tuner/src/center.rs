@@ -1,7 +1,9 @@
-//! Robust location and spread of log step times: the Huber centre of one sample, the pooled noise of all.
+//! Robust location and spread of log step times: the Huber centre of one sample, the pooled noise
+//! of all.
 //!
-//! A step time has a log-normal core and spikes (a few percent of the steps at half as long again). The mean of the logs follows
-//! the spikes, the median wastes a third of the data; Huber's centre (P. Huber, Robust Statistics, ch. 3) does neither.
+//! A step time has a log-normal core and spikes (a few percent of the steps at half as long again).
+//! The mean of the logs follows the spikes, the median wastes a third of the data; Huber's centre
+//! (P. Huber, Robust Statistics, ch. 3) does neither.
 
 /// 1 / Φ⁻¹(3/4): makes the median absolute deviation estimate a normal standard deviation.
 const MAD_TO_SD: f64 = 1.4826;
@@ -13,7 +15,8 @@ const CLIP_ROUNDS: usize = 3;
 const SPREAD_MIN: f64 = 1e-4;
 /// The least noise that is believed of a step, as a fraction of it.
 pub(crate) const NOISE_FLOOR: f64 = 0.01;
-/// Variance of the Huber centre of n steps times n over the noise variance, on log-normal noise with 3 % spikes.
+/// Variance of the Huber centre of n steps times n over the noise variance, on log-normal noise
+/// with 3 % spikes.
 pub(crate) const CENTER_INEFFICIENCY: f64 = 1.3;
 
 /// The median, NaN of nothing; the mean of the middle two for an even number of values.
@@ -50,8 +53,8 @@ fn clipped_center(values: &[f64], clip: f64) -> f64 {
     center
 }
 
-/// The noise of a single step: the pooled spread of log step times about their own sample's median, corrected for the medians
-/// that were fitted, not below 1 %.
+/// The noise of a single step: the pooled spread of log step times about their own sample's median,
+/// corrected for the medians that were fitted, not below 1 %.
 pub(crate) fn step_noise<'a>(samples: impl Iterator<Item = &'a [f64]>) -> f64 {
     let mut deviations = Vec::new();
     let mut fitted = 0;
@@ -90,8 +93,9 @@ mod tests {
         // Symmetric: the median stays.
         assert!((huber_center(&[-0.1, 0.0, 0.1]) - 0.0).abs() < 1e-12);
         // 0, 1, 2, 100: median 1.5, MAD 1 (of 1.5, 0.5, 0.5, 98.5), clip 1.5 * 1.4827 = 2.22405.
-        // Round 1: 1.5 + (-1.5 - 0.5 + 0.5 + 2.22405) / 4 = 1.6810125; round 2: deviations -1.6810125, -0.6810125, 0.3189875,
-        // 2.22405 -> + 0.045253 = 1.726266; round 3: + 0.011313 = 1.737579.
+        // Round 1: 1.5 + (-1.5 - 0.5 + 0.5 + 2.22405) / 4 = 1.6810125; round 2: deviations
+        // -1.6810125, -0.6810125, 0.3189875, 2.22405 -> + 0.045253 = 1.726266; round 3: + 0.011313
+        // = 1.737579.
         assert!((huber_center(&[0.0, 1.0, 2.0, 100.0]) - 1.737579).abs() < 1e-5);
         assert_eq!(huber_center(&[5.0]), 5.0);
         assert_eq!(huber_center(&[2.0, 2.0, 2.0]), 2.0);

@@ -1,5 +1,5 @@
-//! The crate's errors and warnings: an error is something the caller asked for that cannot be done, a warning something that
-//! went wrong inside and was survived.
+//! The crate's errors and warnings: an error is something the caller asked for that cannot be done,
+//! a warning something that went wrong inside and was survived.
 
 use thiserror::Error;
 
@@ -124,7 +124,8 @@ pub(crate) fn in_range(
     })
 }
 
-/// A failure inside the optimizer that was survived; the search goes on by the fallback that the text names.
+/// A failure inside the optimizer that was survived; the search goes on by the fallback that the
+/// text names.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {

@@ -1,16 +1,20 @@
-//! The guard: a sequential comparison of one candidate with the default, on fresh pairs of visits in random order.
+//! The guard: a sequential comparison of one candidate with the default, on fresh pairs of visits
+//! in random order.
 //!
-//! A *visit* is a run of consecutive steps at one setting; a *pair* is one visit of either setting, both of the same random
-//! length, in an order that a fair coin decides. Samples of the search are not used: they proposed the candidate because they
-//! looked good. The compared quantity is the mean step time, stalls included.
+//! A *visit* is a run of consecutive steps at one setting; a *pair* is one visit of either setting,
+//! both of the same random length, in an order that a fair coin decides. Samples of the search are
+//! not used: they proposed the candidate because they looked good. The compared quantity is the
+//! mean step time, stalls included.
 //!
-//! Null hypothesis: each step under the candidate takes f ≥ 1 times what it would take under the default, whatever the
-//! environment does. Given the environment, the sign of each pair difference is then an independent fair coin, so
-//! autocorrelation, periods and several modes of the step time cannot produce a direction. The test is Student's t on the
-//! relative pair differences, weighted by the square root of the visit's length, with a standard error not below the one of
-//! independent steps (Welch). Group-sequential looks spend the error of the contest; contest m of a job gets
-//! A / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of the look that decided, so
-//! it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the assumptions.
+//! Null hypothesis: each step under the candidate takes f ≥ 1 times what it would take under the
+//! default, whatever the environment does. Given the environment, the sign of each pair difference
+//! is then an independent fair coin, so autocorrelation, periods and several modes of the step time
+//! cannot produce a direction. The test is Student's t on the relative pair differences, weighted
+//! by the square root of the visit's length, with a standard error not below the one of independent
+//! steps (Welch). Group-sequential looks spend the error of the contest; contest m of a job gets A
+//! / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of
+//! the look that decided, so it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the
+//! assumptions.
 
 pub(crate) mod promise;
 pub(crate) mod stall;
@@ -27,14 +31,17 @@ use crate::tuner::design::generator;
 
 /// One-sided error of all contests of a job together: the usual half of 5 %.
 const ERROR_BUDGET: f64 = 0.025;
-/// Pairs after which a contest is looked at, and the share of its error that each look spends; the rest is the last look's.
+/// Pairs after which a contest is looked at, and the share of its error that each look spends; the
+/// rest is the last look's.
 const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.10), (10, 0.10)];
 /// Looks by active steps, at the first pair end with so many, and their shares; the last ones are
 /// for gains that spikes hide, and only a candidate that looks faster gets there.
 const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.15), (340, 0.15), (500, 0.15)];
-/// Steps are winsorized at this multiple of the pooled median. At 3, the interval would cover a clipped mean only.
+/// Steps are winsorized at this multiple of the pooled median. At 3, the interval would cover a
+/// clipped mean only.
 pub(crate) const WINSOR_FACTOR: f64 = 30.0;
-/// Candidate steps times gain before an acceptance: a stall that would cancel the gain stays unseen with probability exp(-K).
+/// Candidate steps times gain before an acceptance: a stall that would cancel the gain stays unseen
+/// with probability exp(-K).
 const STALL_PROTECTION: f64 = 2.0;
 /// Measured steps before a gain below [`GAIN_LARGE`] is accepted.
 const STEPS_MIN: usize = 40;
@@ -132,7 +139,8 @@ impl Visits {
     }
 }
 
-/// The relative difference of the mean step times, candidate less default, as a share of their average.
+/// The relative difference of the mean step times, candidate less default, as a share of their
+/// average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Difference {
     center: f64,
@@ -306,8 +314,8 @@ impl Guard {
     }
 }
 
-/// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 41 steps; random lengths keep the
-/// pairs from aliasing with periodic jobs.
+/// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 41
+/// steps; random lengths keep the pairs from aliasing with periodic jobs.
 fn lengths(number: usize) -> RangeInclusive<usize> {
     match number {
         ..=5 => 3..=4,

@@ -1,9 +1,12 @@
-//! Ronde's tuner: noise-aware Bayesian optimization for a handful of samples, with a guard that never ends worse than the default.
+//! Ronde's tuner: noise-aware Bayesian optimization for a handful of samples, with a guard that
+//! never ends worse than the default.
 //!
-//! The crate knows no ranks, tensors, clocks or threads: it sees a [`Space`] of parameters, step times, and answers with
-//! settings. It promises that the setting in force at the start is measured first and stays a candidate for ever; that what wins is
-//! chosen by a noise-aware model and then compared with the default on fresh pairs of visits in random order, or the default
-//! stays; that a candidate that turns out slower later is reverted; and that equal seeds and equal step times give equal decisions.
+//! The crate knows no ranks, tensors, clocks or threads: it sees a [`Space`] of parameters, step
+//! times, and answers with settings. It promises that the setting in force at the start is measured
+//! first and stays a candidate for ever; that what wins is chosen by a noise-aware model and then
+//! compared with the default on fresh pairs of visits in random order, or the default stays; that a
+//! candidate that turns out slower later is reverted; and that equal seeds and equal step times
+//! give equal decisions.
 //!
 //! | part | what it does |
 //! | --- | --- |

@@ -1,8 +1,10 @@
-//! Posterior of the whole surface after a finished search: the tuner's own surrogate, fitted after the fact.
+//! Posterior of the whole surface after a finished search: the tuner's own surrogate, fitted after
+//! the fact.
 //!
-//! A log tells step times (or scores) of settings, rarely how far they are to be trusted. So the noise of a measurement is estimated
-//! with everything else: over a grid of noise levels, each level weighed by its prior and by how well the processes under it
-//! explain what was measured, repeated settings among it. What comes out is a mixture over noise levels and hyper-parameters.
+//! A log tells step times (or scores) of settings, rarely how far they are to be trusted. So the
+//! noise of a measurement is estimated with everything else: over a grid of noise levels, each
+//! level weighed by its prior and by how well the processes under it explain what was measured,
+//! repeated settings among it. What comes out is a mixture over noise levels and hyper-parameters.
 //!
 //! ```
 //! use ronde_tuner::{Parameter, Posterior, Seen, Space};
@@ -41,8 +43,9 @@ pub use noise::NoiseEstimate;
 const SEED: u64 = 7;
 /// Processes that stand for all draws.
 const PARTS: usize = 32;
-/// How much worse than the best a measurement may count, in log step time: beyond a cliff only its place matters, and its height
-/// would teach the surrogate a signal that the rest of the surface does not have.
+/// How much worse than the best a measurement may count, in log step time: beyond a cliff only its
+/// place matters, and its height would teach the surrogate a signal that the rest of the surface
+/// does not have.
 const BADNESS_MAX: f64 = 1.5;
 
 /// A measurement: a line of a log.
@@ -50,9 +53,11 @@ const BADNESS_MAX: f64 = 1.5;
 pub struct Seen {
     /// The setting.
     pub point: Point,
-    /// ln(step time), up to a constant that all share: the logarithm of a score with its sign turned will do.
+    /// ln(step time), up to a constant that all share: the logarithm of a score with its sign
+    /// turned will do.
     pub log_time: f64,
-    /// Variance of `log_time` as far as it is known, 0 if it is not. What is estimated comes on top.
+    /// Variance of `log_time` as far as it is known, 0 if it is not. What is estimated comes on
+    /// top.
     pub variance: f64,
 }
 
@@ -61,7 +66,8 @@ pub struct Seen {
 pub struct Expectation {
     /// Posterior mean.
     pub mean: f64,
-    /// Posterior standard deviation of the surface; another measurement scatters about it with the noise besides.
+    /// Posterior standard deviation of the surface; another measurement scatters about it with the
+    /// noise besides.
     pub sd: f64,
 }
 
@@ -83,7 +89,8 @@ pub struct Posterior {
 type Part = (usize, Hyperparameters);
 
 impl Posterior {
-    /// Fits the surrogate. Measurements that are not finite are left out; many are first merged with their neighbours.
+    /// Fits the surrogate. Measurements that are not finite are left out; many are first merged
+    /// with their neighbours.
     ///
     /// None if nothing is left, or nothing can be fitted to it.
     pub fn fit(space: Space, seen: &[Seen]) -> Option<Self> {
@@ -148,7 +155,8 @@ impl Posterior {
         &self.space
     }
 
-    /// Noise of one measurement, as a fraction of it, beside the part that was known: what no smooth surface explains.
+    /// Noise of one measurement, as a fraction of it, beside the part that was known: what no
+    /// smooth surface explains.
     pub fn noise(&self) -> NoiseEstimate {
         self.noise
     }
@@ -214,8 +222,8 @@ impl Posterior {
     }
 }
 
-/// [`PARTS`] indices, each as often as its share asks for: systematic resampling (J. Carpenter, P. Clifford and P. Fearnhead, Improved
-/// Particle Filter for Nonlinear Problems, 1999).
+/// [`PARTS`] indices, each as often as its share asks for: systematic resampling (J. Carpenter, P.
+/// Clifford and P. Fearnhead, Improved Particle Filter for Nonlinear Problems, 1999).
 fn resampled(shares: &[f64]) -> Vec<usize> {
     let mut chosen = Vec::with_capacity(PARTS);
     let mut sum = 0.0;

@@ -7,18 +7,20 @@
 //!                └◄────────────────────── drift, or retune() ◄───────────────────┘
 //! ```
 //!
-//! The caller reports each step's time and does what the returned [`Action`] says. A `Switch` is taken to be in force from the
-//! next step on; the first steps after it are discarded. `Ask` means that the next proposal is to be computed, on any thread:
-//! the training goes on at the setting in force meanwhile, its steps still count, and the answer comes back through
-//! [`Session::propose`]. The session has no clock and no thread, so equal step times give equal decisions.
+//! The caller reports each step's time and does what the returned [`Action`] says. A `Switch` is
+//! taken to be in force from the next step on; the first steps after it are discarded. `Ask` means
+//! that the next proposal is to be computed, on any thread: the training goes on at the setting in
+//! force meanwhile, its steps still count, and the answer comes back through [`Session::propose`].
+//! The session has no clock and no thread, so equal step times give equal decisions.
 //!
-//! Steps that are no measurement (not finite, not positive, or a stall) change nothing. A sample that is clearly
-//! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting
-//! that is twice as slow the session goes back before it asks. No sample is begun whose expected cost does not fit into what is left
-//! of the budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
+//! Steps that are no measurement (not finite, not positive, or a stall) change nothing. A sample
+//! that is clearly worse than the best so far is cut short after 1, 2 or 5 steps and kept with the
+//! variance that so few steps have; from a setting that is twice as slow the session goes back
+//! before it asks. No sample is begun whose expected cost does not fit into what is left of the
+//! budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
 //!
-//! After the verdict the session watches for drift, and tunes anew when it has seen one: from the setting in force, with a new
-//! budget, and with the first default still a candidate.
+//! After the verdict the session watches for drift, and tunes anew when it has seen one: from the
+//! setting in force, with a new budget, and with the first default still a candidate.
 
 use std::collections::VecDeque;
 
@@ -59,8 +61,9 @@ const STARTUP_MAX: usize = 30;
 /// Most measurements, checks or warnings that wait to be fetched, and drifts that a verdict lists;
 /// older ones are dropped.
 const LATEST_MAX: usize = 256;
-/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off;
-/// a longer one is part of the sample, which is no evidence in a comparison.
+/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up
+/// that ends among them is cut off; a longer one is part of the sample, which is no evidence in a
+/// comparison.
 const DEFAULT_STEPS: usize = 5;
 
 /// Stage of a session.
@@ -101,7 +104,8 @@ pub struct Session {
     cost_before: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
-    /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
+    /// Comparisons that the job has begun, those of earlier runs and of other step signatures
+    /// included: they share one error.
     contests: u32,
     ledger: Ledger,
     /// Measurement of the default by an earlier run, at its final setting: log step time, and date.
@@ -125,7 +129,8 @@ pub struct Session {
     began: u64,
     /// Setting and ln(time in ms) of the steps discarded after changes: they are part of the cost.
     discarded: Vec<(Point, f64)>,
-    /// Measurements of the same job's last run: each stays in the state until it is repeated, or the job changes.
+    /// Measurements of the same job's last run: each stays in the state until it is repeated, or
+    /// the job changes.
     inherited: Vec<StateSample>,
     drifts: VecDeque<Drift>,
     /// Why this search began, if it is not the first, and when.
@@ -139,7 +144,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Steps of the default's sample; as many as of any other where the user has said how many those are, or where start-up ends.
+    /// Steps of the default's sample; as many as of any other where the user has said how many
+    /// those are, or where start-up ends.
     fn default_steps(&self) -> usize {
         if self.config.adaptive && self.config.warmup_samples.is_none() {
             DEFAULT_STEPS
@@ -148,7 +154,8 @@ impl Session {
         }
     }
 
-    /// A session that tunes `space`, starting from the setting in force, which is the default that must be beaten.
+    /// A session that tunes `space`, starting from the setting in force, which is the default that
+    /// must be beaten.
     ///
     /// # Errors
     /// A start point that is not one of the space, or a configuration out of range.
@@ -282,7 +289,8 @@ impl Session {
         }
     }
 
-    /// A step right after a change is no measurement, unless it alone is more than the budget bears.
+    /// A step right after a change is no measurement, unless it alone is more than the budget
+    /// bears.
     fn on_discarded(&mut self, log_time: f64) -> Action {
         if matches!(self.stage, Stage::Finished { .. }) {
             return Action::Keep;
@@ -366,7 +374,8 @@ impl Session {
         self.contests
     }
 
-    /// Tells the session of the comparisons of the job's other sessions, for steps of other signatures: all share one error.
+    /// Tells the session of the comparisons of the job's other sessions, for steps of other
+    /// signatures: all share one error.
     pub fn share_contests(&mut self, contests: u32) {
         self.contests = self.contests.max(contests);
     }

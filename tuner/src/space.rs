@@ -1,8 +1,10 @@
-//! The search space: parameters on a log, linear, integer or boolean scale, and the lattice of settings that is searched.
+//! The search space: parameters on a log, linear, integer or boolean scale, and the lattice of
+//! settings that is searched.
 //!
-//! Every parameter has a finite list of levels, so that the acquisition function is maximised exhaustively and ties have an
-//! order. The start setting is kept exactly as it is, on the lattice or not. Each parameter maps its values to one coordinate,
-//! about 0 to 1 over its range, in which the kernel measures distance.
+//! Every parameter has a finite list of levels, so that the acquisition function is maximised
+//! exhaustively and ties have an order. The start setting is kept exactly as it is, on the lattice
+//! or not. Each parameter maps its values to one coordinate, about 0 to 1 over its range, in which
+//! the kernel measures distance.
 //!
 //! ```
 //! use ronde_tuner::{Parameter, Space};
@@ -27,7 +29,8 @@ pub const PARAMETERS_MAX: usize = 8;
 /// The most lattice points; a proposal looks at each of them.
 pub const LATTICE_MAX: usize = 20_000;
 
-/// One setting: a value per parameter, in the order of the space. Booleans are 0 and 1. Made by [`Space::point`].
+/// One setting: a value per parameter, in the order of the space. Booleans are 0 and 1. Made by
+/// [`Space::point`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Vec<f64>", try_from = "Vec<f64>")]
 pub struct Point {
@@ -104,8 +107,8 @@ impl Space {
     /// A space of these parameters.
     ///
     /// # Errors
-    /// No parameter, too many, two of one name, unusable bounds or levels, a fixed value that its scale does not have, or a
-    /// lattice of more than [`LATTICE_MAX`] points.
+    /// No parameter, too many, two of one name, unusable bounds or levels, a fixed value that its
+    /// scale does not have, or a lattice of more than [`LATTICE_MAX`] points.
     pub fn new(parameters: Vec<Parameter>) -> Result<Self, Error> {
         if parameters.is_empty() {
             return Err(Error::EmptySpace);
@@ -135,10 +138,12 @@ impl Space {
         &self.parameters
     }
 
-    /// The setting of these values, one per parameter. Values need not be levels, nor inside the bounds.
+    /// The setting of these values, one per parameter. Values need not be levels, nor inside the
+    /// bounds.
     ///
     /// # Errors
-    /// A wrong number of values, a value that its scale cannot have, or one that contradicts a fixed parameter.
+    /// A wrong number of values, a value that its scale cannot have, or one that contradicts a
+    /// fixed parameter.
     pub fn point(&self, values: &[f64]) -> Result<Point, Error> {
         if values.len() != self.parameters.len() {
             return Err(Error::PointLength {
@@ -161,8 +166,8 @@ impl Space {
         Ok(Point::new(values))
     }
 
-    /// Every combination of levels, the last parameter fastest; then those that are missing of `start` with its booleans changed, as
-    /// `start` may lie between levels, and `start` itself.
+    /// Every combination of levels, the last parameter fastest; then those that are missing of
+    /// `start` with its booleans changed, as `start` may lie between levels, and `start` itself.
     pub fn lattice(&self, start: &Point) -> Vec<Point> {
         let mut points = vec![Point::new(&vec![0.0; self.parameters.len()])];
         let mut beside = vec![*start];

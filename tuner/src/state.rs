@@ -1,8 +1,10 @@
-//! State of a search as a small JSON file: to be resumed after a restart, or taken as prior knowledge by a sibling job.
+//! State of a search as a small JSON file: to be resumed after a restart, or taken as prior
+//! knowledge by a sibling job.
 //!
-//! The file is meant to be read and compared by people: keys in a fixed order, settings by name, times in ms at six significant
-//! digits, no binary and no history. Settings are exact. Who wrote it is a map of strings that the caller makes up (model
-//! signature, ranks, hosts, transport, version); the caller also gives the date, since nothing here knows the time.
+//! The file is meant to be read and compared by people: keys in a fixed order, settings by name,
+//! times in ms at six significant digits, no binary and no history. Settings are exact. Who wrote
+//! it is a map of strings that the caller makes up (model signature, ranks, hosts, transport,
+//! version); the caller also gives the date, since nothing here knows the time.
 //!
 //! ```
 //! use ronde_tuner::{Match, State};
@@ -199,8 +201,8 @@ impl State {
         Self::from_json(&text)
     }
 
-    /// Writes a state file. A reader finds the old file or the new one, whole; a process that is killed meanwhile leaves
-    /// no other file behind, on file systems that have unnamed files.
+    /// Writes a state file. A reader finds the old file or the new one, whole; a process that is
+    /// killed meanwhile leaves no other file behind, on file systems that have unnamed files.
     ///
     /// # Errors
     /// Errors of the operating system; the file is then unchanged.
@@ -222,7 +224,8 @@ impl State {
         (self.key.get(STATE_MODEL) == Some(model)).then_some(Match::Sibling)
     }
 
-    /// The samples as memories of settings of `space`; those that it does not have are named in `warnings`.
+    /// The samples as memories of settings of `space`; those that it does not have are named in
+    /// `warnings`.
     pub(crate) fn memories(&self, space: &Space, warnings: &mut Vec<Warning>) -> Vec<Memory> {
         let mut memories = Vec::new();
         for (index, sample) in self.samples.iter().enumerate() {
@@ -275,8 +278,8 @@ pub(crate) fn setting(space: &Space, point: &Point) -> Setting {
     names.zip(point.values().iter().copied()).collect()
 }
 
-/// The point of a setting, or why `space` does not have it. A parameter that was none when it was written, and is fixed now, is as
-/// it is fixed.
+/// The point of a setting, or why `space` does not have it. A parameter that was none when it was
+/// written, and is fixed now, is as it is fixed.
 pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
     let mut values = Vec::new();
     for parameter in space.parameters() {

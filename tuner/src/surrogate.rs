@@ -18,8 +18,8 @@ use crate::tuner::model::Belief;
 
 /// Prior probability that the model is useful.
 const MODEL_ODDS: f64 = 0.9;
-/// Variance c₀² of the level of the surface about the start setting, in squared log step time: how far
-/// the start setting may be out of line with the rest.
+/// Variance c₀² of the level of the surface about the start setting, in squared log step time: how
+/// far the start setting may be out of line with the rest.
 const LEVEL_VARIANCE: f64 = 0.04;
 /// Prior median of the kernel's standard deviation s, in log step time: without a model, and beside
 /// one.

@@ -1,4 +1,5 @@
-//! A made-up training job for the tests: log-normal noise, spikes, a slow first step after a change, and a drift beneath.
+//! A made-up training job for the tests: log-normal noise, spikes, a slow first step after a
+//! change, and a drift beneath.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

@@ -7,10 +7,12 @@ use std::path::Path;
 /// Bytes that a state file, a log or a space may have: thousands of times what they do have.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a file of text that the tuner is to be given: at most 16 MiB, so that a device, or the wrong file, does no harm.
+/// Reads a file of text that the tuner is to be given: at most 16 MiB, so that a device, or the
+/// wrong file, does no harm.
 ///
 /// # Errors
-/// Errors of the operating system; [`io::ErrorKind::InvalidData`] if the file is larger, or not UTF-8.
+/// Errors of the operating system; [`io::ErrorKind::InvalidData`] if the file is larger, or not
+/// UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?

@@ -1,12 +1,13 @@
 //! Ask and tell: which setting to measure next, which is best so far, and when to stop.
 //!
 //! The start setting is measured first and stays a candidate for ever. Without a [`Model`] a few
-//! scrambled-Sobol settings follow; then the lattice point whose sample is expected to show the largest
-//! improvement on the incumbent for its price. The incumbent is the *measured* setting of the lowest
-//! posterior mean: never the one with the luckiest sample. No setting is proposed that is predicted to be
-//! three times slower than the incumbent, or that may be with a probability above 2 %. The search stops
-//! when no sample is expected to show enough improvement, or at the cap on samples. Asking twice of the
-//! same observations gives the same answer; nothing here knows the time.
+//! scrambled-Sobol settings follow; then the lattice point whose sample is expected to show the
+//! largest improvement on the incumbent for its price. The incumbent is the *measured* setting of
+//! the lowest posterior mean: never the one with the luckiest sample. No setting is proposed that
+//! is predicted to be three times slower than the incumbent, or that may be with a probability
+//! above 2 %. The search stops when no sample is expected to show enough improvement, or at the cap
+//! on samples. Asking twice of the same observations gives the same answer; nothing here knows the
+//! time.
 //!
 //! ```
 //! use ronde_tuner::{Next, Observation, Parameter, Space, Tuner, TunerConfig};
@@ -59,7 +60,8 @@ pub struct TunerConfig {
     pub seed: u64,
     /// Most settings that are sampled, the start setting among them; ≥ 1. Default 60.
     pub max_samples: u32,
-    /// Standard deviation of a sample's value, as a fraction of it, > 0; `None` (the default) estimates it from the steps.
+    /// Standard deviation of a sample's value, as a fraction of it, > 0; `None` (the default)
+    /// estimates it from the steps.
     pub fixed_noise: Option<f64>,
     /// Accepted probability, 0 to 1, that a proposed setting is slower than the incumbent by more
     /// than a factor of 3. Default 0.02: in a job that cannot end a step, such a setting may cost
@@ -196,8 +198,9 @@ impl Tuner {
         Ok(())
     }
 
-    /// Takes what other runs measured for observations of their own, larger variance. They take the place of the initial design; a
-    /// setting that is measured here is no longer remembered, and only measured settings can become the incumbent.
+    /// Takes what other runs measured for observations of their own, larger variance. They take the
+    /// place of the initial design; a setting that is measured here is no longer remembered, and
+    /// only measured settings can become the incumbent.
     pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Memory>) {
         self.recalled.extend(recalled);
     }
@@ -253,10 +256,12 @@ impl Tuner {
         sample.log_times.extend(finite);
     }
 
-    /// Adds a measurement that the caller has summed up. The settings need not be those that were asked for.
+    /// Adds a measurement that the caller has summed up. The settings need not be those that were
+    /// asked for.
     ///
     /// # Errors
-    /// A point that is not one of the space, or an observation that is no measurement; nothing is then changed.
+    /// A point that is not one of the space, or an observation that is no measurement; nothing is
+    /// then changed.
     pub fn tell(&mut self, point: Point, observation: Observation) -> Result<(), Error> {
         let point = self.space().point(point.values())?;
         observation.check()?;
@@ -315,12 +320,14 @@ impl Tuner {
         proposal
     }
 
-    /// The computation of the next proposal, to be run anywhere; hand its result to [`accept`](Self::accept).
+    /// The computation of the next proposal, to be run anywhere; hand its result to
+    /// [`accept`](Self::accept).
     pub fn job(&self) -> ProposalJob {
         ProposalJob::new(self.clone())
     }
 
-    /// Takes note of a proposal that is going to be followed. Returns whether it answers the latest ask; if not, it is ignored.
+    /// Takes note of a proposal that is going to be followed. Returns whether it answers the latest
+    /// ask; if not, it is ignored.
     pub fn accept(&mut self, proposal: &Proposal) -> bool {
         if proposal.ask != self.asks {
             return false;

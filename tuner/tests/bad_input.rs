@@ -1,4 +1,5 @@
-//! Sessions on bad or odd input: each ends with a clear error or with the default kept, and never panics.
+//! Sessions on bad or odd input: each ends with a clear error or with the default kept, and never
+//! panics.
 
 use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict};
 
@@ -19,7 +20,8 @@ fn session(config: SessionConfig) -> Session {
     Session::new(space(), config, default()).unwrap()
 }
 
-/// Drives a session with these step times for at most `steps` steps; returns what was done, the proposals included.
+/// Drives a session with these step times for at most `steps` steps; returns what was done, the
+/// proposals included.
 fn drive(
     session: &mut Session,
     steps: usize,
@@ -50,7 +52,8 @@ fn verdict(actions: &[Action]) -> &Verdict {
     }
 }
 
-/// Deterministic noise of ±2 % without a generator: the fractional parts of multiples of the golden ratio.
+/// Deterministic noise of ±2 % without a generator: the fractional parts of multiples of the golden
+/// ratio.
 fn jitter(step: usize) -> f64 {
     1.0 + 0.04 * ((step as f64 * 0.618_033_988_749_895).fract() - 0.5)
 }

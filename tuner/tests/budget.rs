@@ -1,4 +1,5 @@
-//! The promise on what a search costs: kept under noise, on cliffs, and with answers that come late.
+//! The promise on what a search costs: kept under noise, on cliffs, and with answers that come
+//! late.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -46,7 +47,8 @@ fn cliff_beside_a_gain(point: &Point) -> f64 {
     100.0 * fusion * if point.flag(2) { 0.6 } else { 1.0 }
 }
 
-/// True cost of a search beyond its budget, in steps of the default; the largest single step's excess; and the verdict.
+/// True cost of a search beyond its budget, in steps of the default; the largest single step's
+/// excess; and the verdict.
 struct Cost {
     over: f64,
     largest_step: f64,
@@ -115,7 +117,8 @@ fn a_budget_is_exceeded_by_no_more_than_one_step_and_the_noise() {
                     largest_step,
                     verdict,
                 } = run(surface, config, seed, noise, 1);
-                // A first step that shows a cliff cannot be taken back; a window of half as slow again is 2 steps.
+                // A first step that shows a cliff cannot be taken back; a window of half as slow
+                // again is 2 steps.
                 let allowed = if largest_step > 1.0 {
                     largest_step + 1.0
                 } else {

@@ -1,4 +1,5 @@
-//! For any calls, a session neither panics nor proposes a setting outside its space, and keeps its verdict's guarantees.
+//! For any calls, a session neither panics nor proposes a setting outside its space, and keeps its
+//! verdict's guarantees.
 
 use proptest::prelude::*;
 use ronde_tuner::{
@@ -169,7 +170,8 @@ impl Caller {
                     .state([("model".into(), "m".into())].into(), "today")
                     .to_json();
                 let matching = if *same { Match::Same } else { Match::Sibling };
-                // Times beyond all reason do not survive the file; that is an error then, and no more.
+                // Times beyond all reason do not survive the file; that is an error then, and no
+                // more.
                 if let Ok(state) = State::from_json(&text) {
                     let space = self.session.space().clone();
                     let session = Session::resume(

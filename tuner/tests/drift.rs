@@ -19,7 +19,8 @@ fn jitter(step: usize) -> f64 {
     1.0 + 0.04 * ((step as f64 * 0.618_033_988_749_895).fract() - 0.5)
 }
 
-/// A network that is slower by `factor`: hierarchical allreduce pays on the slow one, the flat one on the fast.
+/// A network that is slower by `factor`: hierarchical allreduce pays on the slow one, the flat one
+/// on the fast.
 fn job(point: &Point, factor: f64) -> f64 {
     let flat_is_slow = factor > 2.0;
     let boolean = if point.flag(1) == flat_is_slow {

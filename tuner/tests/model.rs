@@ -259,7 +259,8 @@ fn tell(tuner: &mut Tuner, point: Point) {
 
 #[test]
 fn nobody_goes_where_the_cliff_was_seen() {
-    // Without fusion everything is 160 times slower, and no model says so: once it was seen, it is left alone.
+    // Without fusion everything is 160 times slower, and no model says so: once it was seen, it is
+    // left alone.
     let start = space().point(&START).unwrap();
     let cliff = space().point(&[0.0, 1.0, 0.0]).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();

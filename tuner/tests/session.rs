@@ -1,4 +1,5 @@
-//! Sessions on synthetic surfaces with known optima: what is found from where, at which cost, and what bad input does.
+//! Sessions on synthetic surfaces with known optima: what is found from where, at which cost, and
+//! what bad input does.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -9,8 +10,8 @@ mod support;
 
 use support::{MIB, space};
 
-/// A step of 100 ms at best: 4 MiB, 1 ms, hierarchical. A bowl in the logs, saturating; the default of 128 MiB costs 20 % of
-/// threshold and 6 % of the boolean; no fusion costs 90 %.
+/// A step of 100 ms at best: 4 MiB, 1 ms, hierarchical. A bowl in the logs, saturating; the default
+/// of 128 MiB costs 20 % of threshold and 6 % of the boolean; no fusion costs 90 %.
 fn bowl(point: &Point) -> f64 {
     let fusion = if point.value(0) == 0.0 {
         0.9
@@ -22,7 +23,8 @@ fn bowl(point: &Point) -> f64 {
     100.0 * (1.0 + fusion + cycle + flat)
 }
 
-/// A blocking cycle: many messages pay latency below 2 MiB, large ones lose overlap, a long cycle is waited for in part.
+/// A blocking cycle: many messages pay latency below 2 MiB, large ones lose overlap, a long cycle
+/// is waited for in part.
 fn ramp(point: &Point) -> f64 {
     let fusion = point.value(0);
     let messages = (100.0 * MIB / fusion.max(65536.0)).min(160.0);
@@ -38,7 +40,8 @@ struct Outcome {
     asks: usize,
 }
 
-/// Log-normal noise of single steps, and the standard deviation of a slow drift (AR(1), 0.99) under it.
+/// Log-normal noise of single steps, and the standard deviation of a slow drift (AR(1), 0.99) under
+/// it.
 #[derive(Clone, Copy)]
 struct Noise {
     step: f64,
@@ -141,8 +144,9 @@ fn finds_the_optimum_from_the_default_and_from_a_bad_start() {
     assert!(share_within_5_pct("ramp, bad start", ramp, &bad) >= 0.9);
 }
 
-/// A far network: messages of 15 ms. Where all tensors wait for one another a step takes 45.6 ms; where they only may, it takes 46 or
-/// 57, as the cycle happens to fall into step with the job when the setting comes into force.
+/// A far network: messages of 15 ms. Where all tensors wait for one another a step takes 45.6 ms;
+/// where they only may, it takes 46 or 57, as the cycle happens to fall into step with the job when
+/// the setting comes into force.
 #[test]
 fn a_setting_that_is_sometimes_slow_is_rarely_kept() {
     let unlucky = (0u64..60).filter(|&seed| {
@@ -175,8 +179,8 @@ fn a_setting_that_is_sometimes_slow_is_rarely_kept() {
             .chosen_step_ms
             > 50.0
     });
-    // Those whose visits found the fast step time each time, and those in which no cycle time was measured
-    // that is always fast.
+    // Those whose visits found the fast step time each time, and those in which no cycle time was
+    // measured that is always fast.
     let unlucky = unlucky.count();
     println!("{unlucky} of 60 runs end at the slow step time");
     assert!(unlucky <= 9, "{unlucky}");

@@ -17,8 +17,8 @@ pub(crate) struct Outcome {
     pub(crate) truth: String,
     pub(crate) surface: String,
     pub(crate) seed: u64,
-    /// Step times of the setting in force at step 3,000 (or, if the run is shorter, in the end), and
-    /// of the default.
+    /// Step times of the setting in force at step 3,000 (or, if the run is shorter, in the end),
+    /// and of the default.
     pub(crate) end: f64,
     pub(crate) default: f64,
     /// Steps until the first verdict, and changes of setting in all steps.

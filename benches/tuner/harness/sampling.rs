@@ -1,5 +1,5 @@
-//! Samples of tuners that only propose settings: they are cut short where they are clearly worse, as
-//! Ronde's are, and the search ends when nothing better comes.
+//! Samples of tuners that only propose settings: they are cut short where they are clearly worse,
+//! as Ronde's are, and the search ends when nothing better comes.
 
 use super::job::Job;
 use super::truth::Setting;

@@ -223,8 +223,8 @@ fn answer(
     }
 }
 
-/// Returns the distinct values of a parameter on the lattice without its first setting, the default,
-/// ascending.
+/// Returns the distinct values of a parameter on the lattice without its first setting, the
+/// default, ascending.
 fn levels(lattice: &[Setting], of: impl Fn(&Setting) -> f64) -> Vec<f64> {
     let mut levels: Vec<f64> = lattice[1..].iter().map(of).collect();
     levels.sort_by(f64::total_cmp);

@@ -1,10 +1,10 @@
-//! Split of surfaces and step-time processes: those with which settings of the tuner are chosen, and
-//! those that only report what was chosen.
+//! Split of surfaces and step-time processes: those with which settings of the tuner are chosen,
+//! and those that only report what was chosen.
 //!
-//! A table of surfaces says which part it is of. Constants of the tuner, of the guard and of the drift detection
-//! may be compared on [`Part::Chosen`] only; a claim about the tuner is about [`Part::Reported`].
-//! Constants older than this split were chosen on all surfaces of `lab` and on the step-time
-//! processes A to I, so that only the other reported surfaces are new to them.
+//! A table of surfaces says which part it is of. Constants of the tuner, of the guard and of the
+//! drift detection may be compared on [`Part::Chosen`] only; a claim about the tuner is about
+//! [`Part::Reported`]. Constants older than this split were chosen on all surfaces of `lab` and on
+//! the step-time processes A to I, so that only the other reported surfaces are new to them.
 //!
 //! | truth | chosen | reported |
 //! | --- | --- | --- |

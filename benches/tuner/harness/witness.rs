@@ -126,8 +126,8 @@ impl Witness {
         }
     }
 
-    /// Makes the traces of a foreign job: its own events, whose durations are measured exactly. Only
-    /// the costs inside a host are guessed.
+    /// Makes the traces of a foreign job: its own events, whose durations are measured exactly.
+    /// Only the costs inside a host are guessed.
     pub(crate) fn of_foreign(job: &Foreign, errors: Errors) -> Self {
         let (alpha_us, us_per_byte) = job.inner();
         let place = JobTopology {

@@ -6,11 +6,11 @@
 //! between the launcher and the processes.
 //!
 //! # Generations
-//! A job is a sequence of generations: sets of processes with fixed ranks. A process that has begun,
-//! or that leaves a generation, is *ready* when it asks for its place in the next one. The places of
-//! a generation are decided once, from the processes that are ready, and do not change. If a member
-//! of a generation ends before the others have finished, the generation is over: all its members are
-//! told, and become ready again.
+//! A job is a sequence of generations: sets of processes with fixed ranks. A process that has
+//! begun, or that leaves a generation, is *ready* when it asks for its place in the next one. The
+//! places of a generation are decided once, from the processes that are ready, and do not change.
+//! If a member of a generation ends before the others have finished, the generation is over: all
+//! its members are told, and become ready again.
 //!
 //! # Guarantees
 //! - All members of a generation get the same number of ranks, and ranks 0, 1, … exactly once.

@@ -26,7 +26,8 @@ pub struct Hierarchy {
 pub struct Settings {
     /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: u64,
-    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is larger.
+    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is
+    /// larger.
     pub gpu_fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, nanoseconds.
     pub cycle_time_ns: u64,
@@ -137,7 +138,8 @@ impl<T> std::ops::Deref for Versioned<T> {
 pub struct PartialSettings {
     /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: Option<u64>,
-    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is larger.
+    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is
+    /// larger.
     #[serde(default)]
     pub gpu_fusion_threshold_bytes: Option<u64>,
     /// Shortest time between the starts of two cycles.

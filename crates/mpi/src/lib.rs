@@ -63,7 +63,8 @@ static TABLE: Table = Table {
 };
 
 /// Returns the table ([`ronde_mpi_table::Entry`]).
-// SAFETY: no other library of the process defines this name; plug-ins are opened with local symbols.
+// SAFETY: no other library of the process defines this name; plug-ins are opened with local
+// symbols.
 #[unsafe(no_mangle)]
 pub extern "C" fn ronde_mpi_table() -> *const Header {
     (&raw const TABLE).cast()
@@ -116,8 +117,8 @@ unsafe fn begin(
     code
 }
 
-// In all functions below, the SAFETY of calls to MPI is the promise of the table's caller: handles are
-// live, and memory is valid until the request completes.
+// In all functions below, the SAFETY of calls to MPI is the promise of the table's caller: handles
+// are live, and memory is valid until the request completes.
 
 unsafe extern "C" fn initialized(flag: *mut c_int) -> c_int {
     // SAFETY: see above.
@@ -446,8 +447,8 @@ unsafe extern "C" fn test_all(requests: *mut Request, count: c_int, done: *mut c
         // SAFETY: a structure of integers.
         .map(|_| unsafe { MaybeUninit::zeroed().assume_init() })
         .collect();
-    // SAFETY: as many handles and statuses; `done` is writable. A single request has a call of its own,
-    // whose return code is the request's.
+    // SAFETY: as many handles and statuses; `done` is writable. A single request has a call of its
+    // own, whose return code is the request's.
     let code = unsafe {
         match count {
             1 => ffi::MPI_Test(handles.as_mut_ptr(), done, statuses.as_mut_ptr()),

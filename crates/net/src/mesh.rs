@@ -50,8 +50,8 @@ const READ_BUDGET: usize = 1 << 20;
 const REST_READS_MAX: usize = 64;
 /// Bytes of one read that does not go to the memory of a receive.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Bytes behind the memory of a receive that are read with it: the next header, and a short message.
-/// More would be copied a second time where a long message goes on.
+/// Bytes behind the memory of a receive that are read with it: the next header, and a short
+/// message. More would be copied a second time where a long message goes on.
 const BEHIND_BYTES: usize = 4 << 10;
 /// A frame with so many bytes left is read to the memory of its receive.
 const DIRECT_BYTES_MIN: usize = 4 << 10;

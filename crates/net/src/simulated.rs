@@ -1,9 +1,9 @@
 //! Simulated network: messages among ranks of one thread, for tests. A seed decides the order in
-//! which messages of different ranks and channels arrive, and in which pieces; a rank can be lost at
-//! any time.
+//! which messages of different ranks and channels arrive, and in which pieces; a rank can be lost
+//! at any time.
 //!
-//! Matching of messages with receives is that of a [mesh](crate::Mesh), and so are the operations of
-//! the communicators.
+//! Matching of messages with receives is that of a [mesh](crate::Mesh), and so are the operations
+//! of the communicators.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

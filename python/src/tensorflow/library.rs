@@ -1,5 +1,5 @@
-//! Functions of TensorFlow's C interface (`tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h`), found
-//! in the library that the process has loaded, and wrappers that own what they return.
+//! Functions of TensorFlow's C interface (`tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h`),
+//! found in the library that the process has loaded, and wrappers that own what they return.
 //!
 //! Nothing here is compiled against TensorFlow. Lengths and numbers from it are checked where they
 //! become sizes or indices.

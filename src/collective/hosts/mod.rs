@@ -8,8 +8,8 @@
 //! in rank order and sends its result to all. A ring moves as many bytes, 2·*B*·(*n* − 1)/*n* each
 //! way, but in 2·(*n* − 1) steps instead of two. The bits equal those of the local collective: they
 //! do not depend on fusion, and f16 and bf16 are accumulated in f32 and rounded once. MPI's own
-//! reductions guarantee none of this. (Direct reduce-scatter and allgather: Thakur, Rabenseifner and Gropp,
-//! "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
+//! reductions guarantee none of this. (Direct reduce-scatter and allgather: Thakur, Rabenseifner
+//! and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
 //!
 //! All ranks begin the same calls in the same order, as MPI requires for collectives; they may
 //! complete in any order.
@@ -54,18 +54,18 @@ const STREAM_BYTES_MIN: usize = 384 << 10;
 
 /// Over MPI: few enough bytes to stay in a core's cache, and short enough that the engine polls the
 /// other chunks before a peer waits for them. ResNet-50 between two ranks of one host that share a
-/// cache took, ms: three of 384 KiB 22.1, four of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3; six
-/// of 1 MiB 29 and of 2 MiB 41. (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their cores
-/// share no cache, kernel copies of lines that the other core has just written take several times as
-/// long, and longer chunks would be faster.
+/// cache took, ms: three of 384 KiB 22.1, four of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3;
+/// six of 1 MiB 29 and of 2 MiB 41. (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their
+/// cores share no cache, kernel copies of lines that the other core has just written take several
+/// times as long, and longer chunks would be faster.
 static OVER_MPI: Pipeline = Pipeline {
     bytes_max: STREAM_BYTES_MIN,
     flights: 3,
 };
 
 /// Over TCP: each end of a chunk is a moment at which a rank may wait for the other one. ResNet-50
-/// between two hosts of one rank, on 2 cores with other load, ms: three of 384 KiB 177, six 153; three
-/// of 1 MiB 100, six 126; four of 2 MiB 96. (A raw socket took 114.)
+/// between two hosts of one rank, on 2 cores with other load, ms: three of 384 KiB 177, six 153;
+/// three of 1 MiB 100, six 126; four of 2 MiB 96. (A raw socket took 114.)
 static OVER_TCP: Pipeline = Pipeline {
     bytes_max: 2 << 20,
     flights: 4,

@@ -1,10 +1,10 @@
 //! The engine: carries out all operations between hosts, over MPI or TCP.
 //!
 //! Each request is a future: a few nonblocking operations, awaited one after another. A thread
-//! drives the engine: it polls all futures in turn. Over MPI that is always the engine's own thread.
-//! MPI reports nothing, so this thread sleeps the longer the longer nothing has happened, 5 ms at
-//! most. Over TCP a caller that waits drives the engine itself (`shared`), and sleeps until the
-//! operating system reports that bytes can be sent or received.
+//! drives the engine: it polls all futures in turn. Over MPI that is always the engine's own
+//! thread. MPI reports nothing, so this thread sleeps the longer the longer nothing has happened, 5
+//! ms at most. Over TCP a caller that waits drives the engine itself (`shared`), and sleeps until
+//! the operating system reports that bytes can be sent or received.
 
 use std::future::Future;
 use std::rc::Rc;

@@ -26,8 +26,8 @@ use crate::sync::lock;
 /// no caller waits for may be read that much later.
 const REST: Duration = Duration::from_micros(500);
 
-/// A caller spins so many times as long as for shared memory: a thread on another core takes long to
-/// wake, and while one rank sleeps, the others wait longer and would sleep too.
+/// A caller spins so many times as long as for shared memory: a thread on another core takes long
+/// to wake, and while one rank sleeps, the others wait longer and would sleep too.
 const SPINS: u32 = 3;
 
 /// How long it does so while one caller drives, which wakes it at the end of a long turn.
@@ -37,9 +37,9 @@ const RELIEVED_MAX: Duration = Duration::from_millis(500);
 struct Portable(Box<Tasks>);
 
 // SAFETY: `Tasks` contains reference counts and cells that are not synchronized: those of its world
-// and of the futures. All owners of such a count are inside of the same value: `Work`, which
-// makes a task, is `Send` and so captures none of them, and what a task answers is `Send` too. So
-// they move to the other thread together, and the mutex around this value orders the accesses. MPI's
+// and of the futures. All owners of such a count are inside of the same value: `Work`, which makes
+// a task, is `Send` and so captures none of them, and what a task answers is `Send` too. So they
+// move to the other thread together, and the mutex around this value orders the accesses. MPI's
 // part of a world, which belongs to one thread, is never shared: see `Shared::new`.
 unsafe impl Send for Portable {}
 

@@ -74,8 +74,8 @@ impl Envelope {
         bytes
     }
 
-    /// The message in `bytes`; `None` if they are no message of this version, or name a rank that a job of `size`
-    /// ranks does not have.
+    /// The message in `bytes`; `None` if they are no message of this version, or name a rank that a
+    /// job of `size` ranks does not have.
     pub(super) fn decode(bytes: &[u8], size: usize) -> Option<Self> {
         let (envelope, _) = postcard::take_from_bytes::<Self>(bytes).ok()?;
         let named = match envelope.message {

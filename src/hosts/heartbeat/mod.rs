@@ -1,10 +1,12 @@
-//! Heartbeat: liveness of the ranks of other hosts, departures and failures, and requests for a cycle.
+//! Heartbeat: liveness of the ranks of other hosts, departures and failures, and requests for a
+//! cycle.
 //!
-//! The processes of another host cannot be observed directly, and a broken network reports nothing. So every rank sends
-//! its neighbours a message once a second; a rank without a message for [`SILENCE_MAX`] is lost. Departures and failures
-//! are forwarded the same way: a rank that receives new information sends it to its own neighbours. Requests for a cycle
-//! are forwarded from host to host; within a host doorbells ring. An idle job sends only heartbeats: ⌈log₂ n⌉ messages per
-//! second and rank.
+//! The processes of another host cannot be observed directly, and a broken network reports nothing.
+//! So every rank sends its neighbours a message once a second; a rank without a message for
+//! [`SILENCE_MAX`] is lost. Departures and failures are forwarded the same way: a rank that
+//! receives new information sends it to its own neighbours. Requests for a cycle are forwarded from
+//! host to host; within a host doorbells ring. An idle job sends only heartbeats: ⌈log₂ n⌉ messages
+//! per second and rank.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +82,8 @@ struct Set {
     members: Arc<[usize]>,
     /// Whom this rank tells of rings: a rank of each host that its own host tells.
     next_hosts: Vec<usize>,
-    /// Rung under the lock of the sets: a bell that were rung for longer than its set is known would keep the host's shared memory.
+    /// Rung under the lock of the sets: a bell that were rung for longer than its set is known
+    /// would keep the host's shared memory.
     bell: Arc<dyn Bell>,
     /// The highest cycle that this rank has told them of.
     told: u64,
@@ -129,9 +132,11 @@ impl Heartbeat {
         heartbeat
     }
 
-    // ---- from any thread -----------------------------------------------------------------------------------
+    // ---- from any thread
+    // -----------------------------------------------------------------------------------
 
-    /// Has `bell` hear of rings for `set`, the process set of these job ranks, and `next_hosts` of this rank's.
+    /// Has `bell` hear of rings for `set`, the process set of these job ranks, and `next_hosts` of
+    /// this rank's.
     pub(crate) fn listen(
         &self,
         set: u64,
@@ -338,7 +343,8 @@ impl Heartbeat {
         })
     }
 
-    /// Warns about, and at last gives up on, ranks that live and have not come to this rank's cycle.
+    /// Warns about, and at last gives up on, ranks that live and have not come to this rank's
+    /// cycle.
     fn check_patience(&self, waited: Duration) -> Result<(), Error> {
         let late = || {
             let entered = self.entered.load(Ordering::Acquire);
@@ -381,7 +387,8 @@ impl Heartbeat {
         lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
 
-    // ---- telling -------------------------------------------------------------------------------------------
+    // ---- telling
+    // -------------------------------------------------------------------------------------------
 
     /// Tells the next hosts of `set` of a ring, once.
     fn tell_of_ring(&self, set: u64, cycle: u64) {
@@ -418,7 +425,8 @@ impl Heartbeat {
             .collect()
     }
 
-    // ---- on the engine's thread -----------------------------------------------------------------------------
+    // ---- on the engine's thread
+    // -----------------------------------------------------------------------------
 
     /// Takes in what a neighbour says.
     fn hear(&self, envelope: Envelope) {
@@ -618,7 +626,8 @@ impl Beats {
     fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
         let now = Instant::now();
         if now.duration_since(self.looked) > BEAT_INTERVAL {
-            // It was this rank that slept: stopped, suspended or starved. What the others said meanwhile is still to come.
+            // It was this rank that slept: stopped, suspended or starved. What the others said
+            // meanwhile is still to come.
             self.tellers.iter_mut().for_each(|(_, heard)| *heard = now);
         }
         self.looked = now;

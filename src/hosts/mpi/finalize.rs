@@ -1,9 +1,11 @@
-//! Finalize: a last barrier of all ranks before `MPI_Finalize`, during which heartbeat messages are still received.
+//! Finalize: a last barrier of all ranks before `MPI_Finalize`, during which heartbeat messages are
+//! still received.
 //!
-//! `MPI_Finalize` waits for ranks that go on, busily; and a message that nobody has received is one that some MPIs warn of. So
-//! a rank that is done waits here first, and keeps receiving on the inboxes of its heartbeats. When all are here, finalizing
-//! should take no time. MPICH 4.0 over UCX's TCP at times never returns from it, a two-line program neither: a rank that
-//! is through does not answer those that still close their connections. So it is not waited for without end.
+//! `MPI_Finalize` waits for ranks that go on, busily; and a message that nobody has received is one
+//! that some MPIs warn of. So a rank that is done waits here first, and keeps receiving on the
+//! inboxes of its heartbeats. When all are here, finalizing should take no time. MPICH 4.0 over
+//! UCX's TCP at times never returns from it, a two-line program neither: a rank that is through
+//! does not answer those that still close their connections. So it is not waited for without end.
 
 use std::time::Duration;
 

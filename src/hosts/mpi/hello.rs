@@ -1,6 +1,8 @@
-//! Hello: the message with which ranks compare versions and settings at the rendezvous, and the first difference found.
+//! Hello: the message with which ranks compare versions and settings at the rendezvous, and the
+//! first difference found.
 //!
-//! The version comes first in a message, for ever: it is how two versions of Ronde find out that they are two.
+//! The version comes first in a message, for ever: it is how two versions of Ronde find out that
+//! they are two.
 
 use serde::{Deserialize, Serialize};
 

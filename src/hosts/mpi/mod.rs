@@ -1,8 +1,8 @@
 //! Jobs over MPI: the engine, which lives as long as the process, and the rendezvous.
 //!
 //! MPI can be initialized once in a process's life, contexts come and go. So the first context that
-//! needs it starts the engine, and all of them use it. It makes every call from `MPI_Init_thread` to
-//! `MPI_Finalize`.
+//! needs it starts the engine, and all of them use it. It makes every call from `MPI_Init_thread`
+//! to `MPI_Finalize`.
 //!
 //! - `rendezvous`: creates the communicators of a job; `startup_barrier`: finds missing ranks;
 //!   `hello`: the versions and settings that ranks compare.

@@ -1,5 +1,5 @@
-//! Startup barrier: every rank reports to rank 0 before the first collective call, so that rank 0 can name the missing
-//! ranks. MPI's collective calls do not tell which rank is missing.
+//! Startup barrier: every rank reports to rank 0 before the first collective call, so that rank 0
+//! can name the missing ranks. MPI's collective calls do not tell which rank is missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::hosts::comm::{Comm, CommError, Pending};
 use crate::hosts::engine::turn;
 
-/// Collects the reports of all ranks before the first collective call. Only rank 0 knows which ranks
-/// have arrived.
+/// Collects the reports of all ranks before the first collective call. Only rank 0 knows which
+/// ranks have arrived.
 #[derive(Clone, Debug)]
 pub(super) struct StartupBarrier {
     /// By job rank; on rank 0 alone.

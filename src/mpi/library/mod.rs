@@ -260,7 +260,8 @@ fn identify(library: Library) -> Result<Found, Unfit> {
             .get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(b"MPI_Abi_get_version\0")
     };
     let (mut major, mut minor) = (-1, -1);
-    // SAFETY: may be called before MPI is initialized; major is -1 unless the ABI is the standard's.
+    // SAFETY: may be called before MPI is initialized; major is -1 unless the ABI is the
+    // standard's.
     if get_abi.is_ok_and(|get_abi| unsafe { get_abi(&mut major, &mut minor) } == 0 && major >= 0) {
         return Err(Unfit::Standard);
     }

@@ -32,8 +32,8 @@ pub(super) fn open(file: &Path, abi: Abi) -> Result<&'static Table, MpiLibraryEr
         file: file.to_owned(),
         reason,
     };
-    // SAFETY: the plug-in has no initializers. All of its symbols are resolved now, so a function that
-    // this MPI lacks is an error here.
+    // SAFETY: the plug-in has no initializers. All of its symbols are resolved now, so a function
+    // that this MPI lacks is an error here.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| refuse(loader_text(&error)))?;
     // SAFETY: the signature of every version of the plug-in.

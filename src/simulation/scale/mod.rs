@@ -1,8 +1,8 @@
 //! Negotiation of jobs with up to 10,240 ranks on 1,280 hosts: the code of the real transport and
 //! negotiation on a simulated network, whose costs are measured on this machine.
 //!
-//! `scripts/bench-scale` runs [`table`] and writes `results/scale`. The former exchange of Ronde and
-//! that of Horovod are formulas ([`models`]) with the same costs.
+//! `scripts/bench-scale` runs [`table`] and writes `results/scale`. The former exchange of Ronde
+//! and that of Horovod are formulas ([`models`]) with the same costs.
 
 use std::time::Instant;
 

@@ -2,8 +2,8 @@
 //! new tensors. They have the costs of the simulation, and no computation on rank 0.
 //!
 //! Collective operations of MPI are those with the lowest latency: a binomial tree or recursive
-//! doubling, first within a host. What the ranks of a host bring to the first of them arrives at the
-//! same time.
+//! doubling, first within a host. What the ranks of a host bring to the first of them arrives at
+//! the same time.
 
 use super::costs::Measured;
 

@@ -1,4 +1,5 @@
-//! The doorbell of a rank whose peers are on other hosts: its host's bells, and messages to the other hosts.
+//! The doorbell of a rank whose peers are on other hosts: its host's bells, and messages to the
+//! other hosts.
 
 use std::sync::Arc;
 

@@ -2,16 +2,16 @@
 //! between the hosts.
 //!
 //! **A cycle**: the first rank of each host reads the blocks of its ranks in shared memory and
-//! combines them. The first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ [`rounds`];
-//! a combination has the same size whatever the number of ranks. The result comes back through
-//! shared memory. Frames of new tensors go to rank 0 and back through the first ranks as well. A job
-//! on one host sends no message.
+//! combines them. The first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉
+//! [`rounds`]; a combination has the same size whatever the number of ranks. The result comes back
+//! through shared memory. Frames of new tensors go to rank 0 and back through the first ranks as
+//! well. A job on one host sends no message.
 //!
-//! **Start of a cycle**: a rank that submits the first tensor for it rings its host's bells and sends
-//! a message to the hosts 1, 2, 4, … places on, which do the same. Without tensors there are no
-//! messages. A rank cannot know without a message whether the ranks of *other* hosts would start at
-//! once. So a host begins when its own ranks are eager, or when the cycle time has passed, and waits
-//! in the rounds for the others.
+//! **Start of a cycle**: a rank that submits the first tensor for it rings its host's bells and
+//! sends a message to the hosts 1, 2, 4, … places on, which do the same. Without tensors there are
+//! no messages. A rank cannot know without a message whether the ranks of *other* hosts would start
+//! at once. So a host begins when its own ranks are eager, or when the cycle time has passed, and
+//! waits in the rounds for the others.
 //!
 //! A wait within the host checks the heartbeat: it ends when a rank of another host is lost.
 
@@ -55,7 +55,8 @@ pub(crate) struct HostsTransport {
     places: HostLayout,
     set: u64,
     doorbell: Arc<HostsDoorbell>,
-    /// The last cycle entered; the doorbell of a rank without others on its host knows by it what has been answered.
+    /// The last cycle entered; the doorbell of a rank without others on its host knows by it what
+    /// has been answered.
     entered: Arc<AtomicU64>,
     memory: Memory,
     left: bool,
@@ -76,7 +77,8 @@ struct Memory {
 const ROUNDS_TAG: u16 = 0;
 
 impl HostsTransport {
-    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
+    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the
+    /// hosts of `places`.
     pub(crate) fn new(
         job: &Arc<HostsJob>,
         communicators: Communicators,
@@ -132,8 +134,9 @@ impl HostsTransport {
         self.places.hosts[self.places.own][0] == self.rank
     }
 
-    /// What an error of the host's is to this rank: the reason why it is over for all, where the heartbeat has one. Who gave up
-    /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the
+    /// heartbeat has one. Who gave up on a rank elsewhere has failed the ranks of its host, but is
+    /// not to blame.
     fn error_of_host(&self, error: Error) -> Error {
         let began = Instant::now();
         loop {

@@ -13,7 +13,8 @@ pub(crate) struct HostLayout {
     pub(crate) own: usize,
     /// Shared memory with the others of this host, if there are any.
     pub(crate) here: Option<LocalTransport>,
-    /// The hosts' first ranks, in the order of the hosts: on these ranks, if there are several hosts.
+    /// The hosts' first ranks, in the order of the hosts: on these ranks, if there are several
+    /// hosts.
     pub(crate) leaders: Option<CommId>,
 }
 
@@ -32,7 +33,8 @@ pub(super) fn pack(frames: &[Vec<u8>]) -> Vec<u8> {
     lengths.chain(frames.iter().flatten().copied()).collect()
 }
 
-/// Most bytes of the packed frames of a host with `count` ranks: those of `hosts` hosts together fit MPI's counts.
+/// Most bytes of the packed frames of a host with `count` ranks: those of `hosts` hosts together
+/// fit MPI's counts.
 pub(super) fn packed_bytes_max(count: usize, hosts: usize) -> usize {
     (count * (8 + FRAME_BYTES_MAX)).min(i32::MAX as usize / hosts)
 }

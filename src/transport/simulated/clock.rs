@@ -1,5 +1,5 @@
-//! Simulated clocks: one for the whole simulated world, or one with offset and drift for each rank if
-//! the world has several hosts.
+//! Simulated clocks: one for the whole simulated world, or one with offset and drift for each rank
+//! if the world has several hosts.
 
 use std::sync::Arc;
 

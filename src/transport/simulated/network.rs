@@ -1,4 +1,5 @@
-//! Simulated network: the hosts of a job exchange partial states, by the code of the real transport.
+//! Simulated network: the hosts of a job exchange partial states, by the code of the real
+//! transport.
 //!
 //! Each host has a clock. A message occupies its sender and its receiver for a time, and arrives
 //! after the latency and the time of its bytes. The states do not depend on the times.

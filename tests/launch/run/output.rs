@@ -7,7 +7,8 @@ use std::path::Path;
 
 #[test]
 fn output_after_a_ranks_end_is_not_lost() {
-    // The process left behind prints once the rank is a zombie, with no program that it has to start.
+    // The process left behind prints once the rank is a zombie, with no program that it has to
+    // start.
     let is_rank_alive = "read -r _ _ state _ < /proc/$$/stat && test \"$state\" != Z";
     let outcome = outcome(run_script(
         1,

@@ -1,5 +1,5 @@
-//! Tests of the analysis of real jobs: `ronde bench` records, and `ronde timeline` reads the files and
-//! reports the cause.
+//! Tests of the analysis of real jobs: `ronde bench` records, and `ronde timeline` reads the files
+//! and reports the cause.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -57,9 +57,9 @@ fn the_second_run_begins_with_the_best_of_the_first() {
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
-    // Four to six pairs of visits, in addition to the steps in which the tuner detects the step. On a
-    // busy machine some more. A search may take no more than that, so the first run's steps are no
-    // limit.
+    // Four to six pairs of visits, in addition to the steps in which the tuner detects the step. On
+    // a busy machine some more. A search may take no more than that, so the first run's steps are
+    // no limit.
     assert!(steps <= 100, "{steps}: {second}");
 }
 

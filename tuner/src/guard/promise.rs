@@ -1,17 +1,20 @@
-//! The promise after an adoption: the candidate in force is compared with the default for the rest of the job.
+//! The promise after an adoption: the candidate in force is compared with the default for the rest
+//! of the job.
 //!
-//! Two quantities. The *body* is the relative difference of the mean step times with each step clipped at 1.25 times its own
-//! setting's median; pairs of visits update it. The *stalls* are what single steps take beyond that, summed over all steps of
-//! either setting. Their sum is the net difference. The default needs no proof: as soon as the net difference is above zero it
-//! is in force again. Two kinds of looks keep the body up to date: one pair of visits near the ages 100, 300, 1,000, …, and six
-//! pairs where the mean of a block of steps exceeds the default's mean, with twice the block length after each.
+//! Two quantities. The *body* is the relative difference of the mean step times with each step
+//! clipped at 1.25 times its own setting's median; pairs of visits update it. The *stalls* are what
+//! single steps take beyond that, summed over all steps of either setting. Their sum is the net
+//! difference. The default needs no proof: as soon as the net difference is above zero it is in
+//! force again. Two kinds of looks keep the body up to date: one pair of visits near the ages 100,
+//! 300, 1,000, …, and six pairs where the mean of a block of steps exceeds the default's mean, with
+//! twice the block length after each.
 //!
-//! An effect of a setting may build up over many steps, so that short visits do not show it. If the candidate is faster in
-//! such a check although its steps in force were slower than the default in the same check, longer visits follow, of which
-//! only the second halves count.
+//! An effect of a setting may build up over many steps, so that short visits do not show it. If the
+//! candidate is faster in such a check although its steps in force were slower than the default in
+//! the same check, longer visits follow, of which only the second halves count.
 //!
-//! After a reversion for stalls alone the default stays until it has as many steps; the candidate returns if the stalls were
-//! the environment's.
+//! After a reversion for stalls alone the default stays until it has as many steps; the candidate
+//! returns if the stalls were the environment's.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -21,7 +24,8 @@ use crate::guard::stall::{STALL_FREE, Stalls};
 use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps, weighted_sum};
 use crate::tuner::design::generator;
 
-/// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps: under 0.4 % of 3,000 steps.
+/// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps:
+/// under 0.4 % of 3,000 steps.
 const LOOK_AGES: [f64; 2] = [100.0, 300.0];
 const LOOK_LENGTHS: std::ops::RangeInclusive<usize> = 3..=4;
 /// A scheduled look comes at its age times a random factor in this range.
@@ -37,7 +41,8 @@ const RETURN_SHARE: f64 = 0.25;
 /// Change of the setting in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The default is in force from now on; the net difference and whether stalls alone are the reason.
+    /// The default is in force from now on; the net difference and whether stalls alone are the
+    /// reason.
     Revert { net: f64, stalls_only: bool },
     /// The candidate is in force again: the default has the same stalls.
     Return { net: f64 },
@@ -87,7 +92,8 @@ pub(crate) struct Promise {
     /// Sum and steps of the block under way, and the length of a block.
     block: (f64, u64),
     gap: u64,
-    /// Steps of the visits of the next check after a contradiction: half a block, then twice as many each.
+    /// Steps of the visits of the next check after a contradiction: half a block, then twice as
+    /// many each.
     settled_length: usize,
     check: Option<Check>,
     /// The check that ended with the last step.

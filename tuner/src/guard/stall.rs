@@ -8,7 +8,8 @@ use crate::guard::{Arm, WINSOR_FACTOR};
 
 /// The usual step time is the median of at most this many latest steps, of either setting.
 const LATEST_STEPS: usize = 15;
-/// A step's stall is its part beyond this multiple of the usual, at most [`WINSOR_FACTOR`] multiples.
+/// A step's stall is its part beyond this multiple of the usual, at most [`WINSOR_FACTOR`]
+/// multiples.
 pub(crate) const STALL_FREE: f64 = 1.25;
 /// Steps of the default that the candidates' stalls may cost beyond the default's stalls before the
 /// default is in force for a while. A simulation bounds the cost of stalls before an adoption to

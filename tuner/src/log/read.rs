@@ -1,11 +1,14 @@
-//! Reads autotune logs: Horovod's in every variant that was ever written, and Ronde's, which begins with the same columns.
+//! Reads autotune logs: Horovod's in every variant that was ever written, and Ronde's, which begins
+//! with the same columns.
 //!
-//! Horovod's rows are trials in the order in which they ended, `score` in bytes/µs (the higher the better), the threshold in MiB. Its
-//! header is without spaces, but a blank stands before the fourth field; old versions lack the torus column, older ones the cache or
-//! the hierarchical columns; and only a search that ran to its end repeats the best trial as the last row. Columns are taken by their
-//! names, so each of these is just a log of other columns. A job that was killed leaves a last line without its end. What a
-//! spreadsheet has made of a log (semicolons and decimal commas, tabs, line ends of other systems) is read too, and several logs
-//! one after the other in one file ([`read_logs`]).
+//! Horovod's rows are trials in the order in which they ended, `score` in bytes/µs (the higher the
+//! better), the threshold in MiB. Its header is without spaces, but a blank stands before the
+//! fourth field; old versions lack the torus column, older ones the cache or the hierarchical
+//! columns; and only a search that ran to its end repeats the best trial as the last row. Columns
+//! are taken by their names, so each of these is just a log of other columns. A job that was killed
+//! leaves a last line without its end. What a spreadsheet has made of a log (semicolons and decimal
+//! commas, tabs, line ends of other systems) is read too, and several logs one after the other in
+//! one file ([`read_logs`]).
 //!
 //! ```
 //! let log = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
@@ -37,8 +40,8 @@ pub struct LogContents {
     pub columns: Vec<String>,
     /// The rows, in the file's order.
     pub rows: Vec<LogRow>,
-    /// Index of the last row that says what is best, instead of being a trial: Horovod's repetition of the best trial at the end of
-    /// a finished search, our trailing row.
+    /// Index of the last row that says what is best, instead of being a trial: Horovod's repetition
+    /// of the best trial at the end of a finished search, our trailing row.
     pub best: Option<usize>,
     /// Whether Ronde wrote it (it has a column `phase`).
     pub is_ronde: bool,
@@ -169,7 +172,8 @@ impl LogContents {
 /// Reads the text of an autotune log; of several, the last one that has rows.
 ///
 /// # Errors
-/// An empty text, or one whose header is not that of an autotune log. Rows that cannot be read are warnings.
+/// An empty text, or one whose header is not that of an autotune log. Rows that cannot be read are
+/// warnings.
 pub fn read_log(text: &str) -> Result<LogContents, LogError> {
     let mut logs = read_logs(text)?;
     let last = logs
@@ -179,13 +183,14 @@ pub fn read_log(text: &str) -> Result<LogContents, LogError> {
     Ok(logs.swap_remove(last))
 }
 
-/// Reads a text that holds one autotune log or several, one after the other: a header in the middle begins another one. There is at
-/// least one.
+/// Reads a text that holds one autotune log or several, one after the other: a header in the middle
+/// begins another one. There is at least one.
 ///
 /// # Errors
 /// As [`read_log`].
 pub fn read_logs(text: &str) -> Result<Vec<LogContents>, LogError> {
-    // A file that went through an editor on Windows begins with a mark that is no part of the first column's name.
+    // A file that went through an editor on Windows begins with a mark that is no part of the first
+    // column's name.
     let text = text.trim_start_matches('\u{feff}');
     let sections = sections::sections(text)?;
     Ok(sections.iter().map(rows::contents).collect())
@@ -197,7 +202,8 @@ fn best(log: &LogContents) -> Option<usize> {
         let is_best = |row: &LogRow| row.phase.as_deref() == Some("best");
         return log.rows.iter().rposition(is_best);
     }
-    // Horovod repeats the trial of the highest score; a trial that happens to come last does not repeat another one.
+    // Horovod repeats the trial of the highest score; a trial that happens to come last does not
+    // repeat another one.
     let (last, trials) = log.rows.split_last()?;
     let line = last.line;
     let same = |row: &LogRow| {

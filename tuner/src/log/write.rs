@@ -1,7 +1,9 @@
-//! A CSV log that is complete at any moment: every row is written through at once, and the last row is always the best so far.
+//! A CSV log that is complete at any moment: every row is written through at once, and the last row
+//! is always the best so far.
 //!
-//! The trailing best row is overwritten in place by the next append, in one write of the new row and the new best row together, and
-//! what is left of a longer old one is cut off. A job killed between two steps leaves a file that ends with a valid best row.
+//! The trailing best row is overwritten in place by the next append, in one write of the new row
+//! and the new best row together, and what is left of a longer old one is cut off. A job killed
+//! between two steps leaves a file that ends with a valid best row.
 //!
 //! ```
 //! let dir = std::env::temp_dir().join(format!("ronde-log-{}", std::process::id()));
@@ -94,7 +96,8 @@ impl Log {
         self.append_lines(&row, self.best.clone(), File::write_all_at)
     }
 
-    /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
+    /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV
+    /// needs it.
     ///
     /// # Errors
     /// A wrong number of fields, or what the operating system says. The log is then restored to its
@@ -115,8 +118,9 @@ impl Log {
         write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
         if let Err(error) = self.replace_best(&format!("{row}{best}"), write_all_at) {
-            // A full disk may have taken a part of the text, over the best row. The blocks of that row
-            // are still allocated, so writing it again needs no space. The first error is reported.
+            // A full disk may have taken a part of the text, over the best row. The blocks of that
+            // row are still allocated, so writing it again needs no space. The first error is
+            // reported.
             let _ = self.replace_best(&self.best, File::write_all_at);
             return Err(error);
         }

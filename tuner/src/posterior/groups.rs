@@ -1,8 +1,9 @@
-//! Measurements of the same setting taken together, and those of near ones where there are more than a process can hold.
+//! Measurements of the same setting taken together, and those of near ones where there are more
+//! than a process can hold.
 //!
-//! A product of normals N(y_i; f, s_i²) is one normal of their weighted mean ȳ, with variance S² = 1 / Σ s_i⁻², times what the
-//! scatter about that mean says of the noise:
-//! ln C = −½ Σ [ln s_i² + (y_i − ȳ)² / s_i²] + ½ ln S². So nothing is lost by grouping repeated settings.
+//! A product of normals N(y_i; f, s_i²) is one normal of their weighted mean ȳ, with variance S² =
+//! 1 / Σ s_i⁻², times what the scatter about that mean says of the noise: ln C = −½ Σ [ln s_i² +
+//! (y_i − ȳ)² / s_i²] + ½ ln S². So nothing is lost by grouping repeated settings.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,8 @@ use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// Most groups: a process costs the cube of them.
 const GROUPS_MAX: usize = 120;
-/// Steps of the lattice, in coordinates, to which settings are rounded where they are too many, finest first. The first is far below
-/// what any log resolves.
+/// Steps of the lattice, in coordinates, to which settings are rounded where they are too many,
+/// finest first. The first is far below what any log resolves.
 const STEPS: [f64; 6] = [
     1e-9,
     1.0 / 64.0,
@@ -43,7 +44,8 @@ impl Groups {
             .collect();
         let keys = STEPS.map(|step| keys(&places, step));
         let fine = keys.iter().find(|(_, count)| *count <= GROUPS_MAX);
-        // The coarsest lattice has few places, unless there are many parameters: then the first groups have to do.
+        // The coarsest lattice has few places, unless there are many parameters: then the first
+        // groups have to do.
         let (of_seen, _) = fine.unwrap_or(&keys[STEPS.len() - 1]);
         let mut groups: Vec<Group> = Vec::new();
         for ((seen, place), &group) in seen.iter().zip(&places).zip(of_seen) {
@@ -113,7 +115,8 @@ pub(super) struct Values {
     pub(super) variance: Vec<f64>,
 }
 
-/// The group of each place on a lattice of this step, counted from 0 in the order in which they come, and how many there are.
+/// The group of each place on a lattice of this step, counted from 0 in the order in which they
+/// come, and how many there are.
 fn keys(places: &[Coordinates], step: f64) -> (Vec<usize>, usize) {
     let mut known: HashMap<[i64; PARAMETERS_MAX], usize> = HashMap::new();
     let key = |place: &Coordinates| {
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_group_by_hand() {
-        // Own variances 1 and 3, noise 1: s² of 2 and 4; precision 3/4, mean (1/2 · 3 + 1/4 · 0) / (3/4) = 2.
+        // Own variances 1 and 3, noise 1: s² of 2 and 4; precision 3/4, mean (1/2 · 3 + 1/4 · 0) /
+        // (3/4) = 2.
         let groups = Groups::new(
             &space(),
             &[

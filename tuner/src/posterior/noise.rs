@@ -5,8 +5,9 @@ const LEAST: f64 = 0.001;
 const MOST: f64 = 0.5;
 const LEVELS: usize = 18;
 
-/// Prior of the noise: log-normal, median and standard deviation of the logarithm. Where nothing is known it is that of other
-/// people's logs, half of which are noisier than 3 %; where each measurement tells its own, there is little beside it.
+/// Prior of the noise: log-normal, median and standard deviation of the logarithm. Where nothing is
+/// known it is that of other people's logs, half of which are noisier than 3 %; where each
+/// measurement tells its own, there is little beside it.
 const UNKNOWN: (f64, f64) = (0.03, 1.0);
 const BESIDE_KNOWN: (f64, f64) = (0.004, 1.0);
 
@@ -46,8 +47,9 @@ pub(super) fn levels(known: bool) -> Vec<Level> {
 }
 
 impl NoiseEstimate {
-    /// Median and interval of standard deviations, ascending, with their weights; none if these are no numbers. Each stands for what
-    /// is nearer to it than to its neighbours, where its weight is spread evenly over the logarithm.
+    /// Median and interval of standard deviations, ascending, with their weights; none if these are
+    /// no numbers. Each stands for what is nearer to it than to its neighbours, where its weight is
+    /// spread evenly over the logarithm.
     pub(super) fn new(weighed: &[(f64, f64)]) -> Option<Self> {
         let total: f64 = weighed.iter().map(|(_, weight)| weight).sum();
         if !(total.is_finite() && total > 0.0) {
@@ -86,7 +88,8 @@ mod tests {
 
     #[test]
     fn quantiles_by_hand() {
-        // All weight on 0.02, between 0.01 and 0.04: from 0.0141 to 0.0283, evenly over the logarithm.
+        // All weight on 0.02, between 0.01 and 0.04: from 0.0141 to 0.0283, evenly over the
+        // logarithm.
         let noise = NoiseEstimate::new(&[(0.01, 0.0), (0.02, 3.0), (0.04, 0.0)]).unwrap();
         assert!((noise.sd - 0.02).abs() < 1e-12);
         assert!((noise.low - 0.02 * 2f64.powf(-0.475)).abs() < 1e-12);

@@ -62,7 +62,8 @@ impl Session {
         }
     }
 
-    /// A setting that is known to be good: the incumbent, or the default if that is what is in force.
+    /// A setting that is known to be good: the incumbent, or the default if that is what is in
+    /// force.
     fn safe(&self) -> Point {
         if self.incumbent == self.setting {
             self.tuner.start()
@@ -71,7 +72,8 @@ impl Session {
         }
     }
 
-    /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
+    /// The computation of the next proposal; run it on any thread and hand the result to
+    /// [`propose`](Self::propose).
     pub fn proposal_job(&self) -> ProposalJob {
         self.tuner
             .job()
@@ -95,7 +97,8 @@ impl Session {
                 "default kept, nothing to gain: no other setting looks faster",
             );
         };
-        // A setting may be visited again and again: the tuner's cap counts settings, this one visits.
+        // A setting may be visited again and again: the tuner's cap counts settings, this one
+        // visits.
         if self.sample + 1 >= self.config.max_samples {
             return self.conclude(&proposal, "default kept: no sample is left");
         }

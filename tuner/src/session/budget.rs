@@ -1,8 +1,9 @@
 //! The promise on what a search costs, and the account of what it has cost.
 //!
-//! Cost is the excess over the default's step time of every step since the default was measured, in steps of the default; what a
-//! faster setting saves on the way counts too. Measured steps count by their setting's centre, so that spikes, which the default
-//! has as well, are not charged to the search; the steps discarded after a change count as they were.
+//! Cost is the excess over the default's step time of every step since the default was measured, in
+//! steps of the default; what a faster setting saves on the way counts too. Measured steps count by
+//! their setting's centre, so that spikes, which the default has as well, are not charged to the
+//! search; the steps discarded after a change count as they were.
 
 use super::contest::Contest;
 use super::sample::EARLY;
@@ -17,15 +18,16 @@ use crate::tuner::acquisition::CHANGE_COST;
 const GUARD_SHARE: f64 = 0.25;
 /// No step counts as more than a million: beyond, f64 sums lose the rest.
 const EXCESS_MAX: f64 = 1e6;
-/// Log step time above the default from which a step is worth cutting a sample short for the sake of the budget.
+/// Log step time above the default from which a step is worth cutting a sample short for the sake
+/// of the budget.
 const WORSE: f64 = 0.01;
 
 /// A factor in log step time that is a cliff: 2, well above what a change of setting costs.
 pub(super) const CLIFF: f64 = std::f64::consts::LN_2;
 
 impl Session {
-    /// Cost so far, the window under way included; negative if the search has saved time. Before the default is known, only what
-    /// it was before a reset of the job.
+    /// Cost so far, the window under way included; negative if the search has saved time. Before
+    /// the default is known, only what it was before a reset of the job.
     pub(super) fn spent(&self) -> f64 {
         let Some(default_log) = self.default_log() else {
             return self.cost_before;
@@ -88,8 +90,8 @@ impl Session {
         measured + discarded.sum::<f64>()
     }
 
-    /// Expected cost of a sample whose predicted log step time is `excess_log` above the default's: what adaptive steps would make
-    /// of it.
+    /// Expected cost of a sample whose predicted log step time is `excess_log` above the default's:
+    /// what adaptive steps would make of it.
     pub(super) fn sample_cost(&self, excess_log: f64) -> f64 {
         let full = f64::from(self.config.steps_per_sample);
         let early = EARLY.iter().find(|(_, gap)| excess_log > *gap);

@@ -3,7 +3,8 @@
 use crate::error::in_range;
 use crate::{Drift, Error, Point, TunerConfig, Verdict};
 
-/// Least expected improvement that is worth a sample, in log step time: the guard proves gains of a percent.
+/// Least expected improvement that is worth a sample, in log step time: the guard proves gains of a
+/// percent.
 const IMPROVEMENT_MIN: f64 = 0.003;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
@@ -19,21 +20,26 @@ pub struct SessionConfig {
     pub seed: u64,
     /// Steps discarded after each change of setting. Default 1.
     pub warmup_steps_per_change: u32,
-    /// Samples' worth of steps discarded at the start; `None` (the default) detects the start-up in the first sample.
+    /// Samples' worth of steps discarded at the start; `None` (the default) detects the start-up in
+    /// the first sample.
     pub warmup_samples: Option<u32>,
-    /// Steps per sample, 1 to 100,000. Default 10: many cheap samples say more than few precise ones.
+    /// Steps per sample, 1 to 100,000. Default 10: many cheap samples say more than few precise
+    /// ones.
     pub steps_per_sample: u32,
-    /// Whether a sample ends early where it is clear that it is worse or better than the best. Default
-    /// true; a user who fixes the steps per sample wants false.
+    /// Whether a sample ends early where it is clear that it is worse or better than the best.
+    /// Default true; a user who fixes the steps per sample wants false.
     pub adaptive: bool,
     /// Most settings that are sampled, the default among them; ≥ 1. Default 60.
     pub max_samples: u32,
-    /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
+    /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates
+    /// it.
     pub fixed_noise: Option<f64>,
-    /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
-    /// exceeded by more than the step that shows a setting to be far slower than predicted.
+    /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥
+    /// 0. Default 20. It is not exceeded by more than the step that shows a setting to be far
+    /// slower than predicted.
     pub budget_steps: f64,
-    /// Whether an adopted setting is compared with the default again later, and reverted when it is slower. Default true.
+    /// Whether an adopted setting is compared with the default again later, and reverted when it is
+    /// slower. Default true.
     pub recheck: bool,
     /// Whether the session watches for drift after its verdict, and re-tunes. Default true.
     pub watch: bool,
@@ -97,12 +103,14 @@ pub enum Action {
     Keep,
     /// Put this setting in force before the next step.
     Switch(Point),
-    /// Fetch [`Session::proposal_job`](crate::Session::proposal_job), run it anywhere, hand the result to
-    /// [`Session::propose`](crate::Session::propose); keep reporting steps meanwhile.
+    /// Fetch [`Session::proposal_job`](crate::Session::proposal_job), run it anywhere, hand the
+    /// result to [`Session::propose`](crate::Session::propose); keep reporting steps meanwhile.
     Ask,
-    /// The search is over: put `chosen` of the verdict in force, and go on reporting steps if drift is to be noticed.
+    /// The search is over: put `chosen` of the verdict in force, and go on reporting steps if drift
+    /// is to be noticed.
     Finished(Box<Verdict>),
-    /// The step time has changed since the verdict, and the session has begun to tune anew, from the setting in force. Whatever
-    /// model the caller has is of the past: the next ask wants a fresh one.
+    /// The step time has changed since the verdict, and the session has begun to tune anew, from
+    /// the setting in force. Whatever model the caller has is of the past: the next ask wants a
+    /// fresh one.
     Drifted(Drift),
 }

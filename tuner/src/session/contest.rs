@@ -10,7 +10,8 @@ use crate::{Action, Point, Warning};
 /// Least predicted gain, in log step time, that starts a comparison where the search began at a
 /// setting of an earlier one: most of these are still good.
 const GAIN_MIN_RETUNED: f64 = 0.015;
-/// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
+/// Comparisons of one search: further ones would have little error left, and the second costs C of
+/// the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;
 /// A comparison under way, or the last one.
 #[derive(Clone, Debug)]
@@ -39,8 +40,8 @@ impl Contest {
 }
 
 impl Session {
-    /// Ends the search: the incumbent is compared with the default, if it promises a gain; if it does
-    /// not, `otherwise` is why.
+    /// Ends the search: the incumbent is compared with the default, if it promises a gain; if it
+    /// does not, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
         let (winner, gain) = (proposal.incumbent, proposal.gain.0);
         if let Some(finalist) = self.next_entry() {
@@ -64,8 +65,8 @@ impl Session {
         self.compare(winner)
     }
 
-    /// No candidate is left. A search that began at another setting than the default compares that one: what it had shown was
-    /// shown before the job changed.
+    /// No candidate is left. A search that began at another setting than the default compares that
+    /// one: what it had shown was shown before the job changed.
     fn keep_start(&mut self, otherwise: &str) -> Action {
         let start = self.tuner.start();
         if start == self.default || self.rejected.contains(&start) {
@@ -187,7 +188,8 @@ impl Session {
         }
     }
 
-    /// The candidate is not adopted: the search goes on if others may be better, and if it may cost something still.
+    /// The candidate is not adopted: the search goes on if others may be better, and if it may cost
+    /// something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
         self.rejected.push(winner);
         if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {

@@ -1,21 +1,25 @@
 //! Detection of drift: two tests of whether the step time at one setting has changed for good.
 //!
-//! The reference is all steps but the latest ones, at least 100, each clipped at 1.5 times their median. The sharp test: all of
-//! the latest 8 steps lie beyond a factor of 1.6 from the reference's mean. The slow test: the mean of the latest 48 differs
-//! from it by more than 12 %, and by more than 4.5 standard deviations of the 48-step block means seen so far, which contain
-//! the autocorrelation and the modes of the step time. `results/tuner/attacks.md` has the false alarms on such step times.
+//! The reference is all steps but the latest ones, at least 100, each clipped at 1.5 times their
+//! median. The sharp test: all of the latest 8 steps lie beyond a factor of 1.6 from the
+//! reference's mean. The slow test: the mean of the latest 48 differs from it by more than 12 %,
+//! and by more than 4.5 standard deviations of the 48-step block means seen so far, which contain
+//! the autocorrelation and the modes of the step time. `results/tuner/attacks.md` has the false
+//! alarms on such step times.
 
 use crate::center::median;
 use crate::guard::mean;
 
 /// Steps of the reference before anything can be an alarm.
 const REFERENCE_STEPS: usize = 100;
-/// Steps are clipped at this multiple of the reference's median: above the shifts that matter, below a stall.
+/// Steps are clipped at this multiple of the reference's median: above the shifts that matter,
+/// below a stall.
 const CLIP_FACTOR: f64 = 1.5;
 /// The sharp test: all of so many steps beyond this factor.
 const SHARP_STEPS: usize = 8;
 const SHARP_FACTOR: f64 = 1.6;
-/// The slow test: steps of a block, least relative shift, and standard deviations of the block means.
+/// The slow test: steps of a block, least relative shift, and standard deviations of the block
+/// means.
 const BLOCK_STEPS: usize = 48;
 const SHIFT_MIN: f64 = 0.12;
 const SHIFT_SD: f64 = 4.5;
@@ -107,7 +111,8 @@ mod tests {
         alarms
     }
 
-    /// Steps until a shift by `shift` is noticed, sorted, over 101 seeds; a false alarm before it counts 0.
+    /// Steps until a shift by `shift` is noticed, sorted, over 101 seeds; a false alarm before it
+    /// counts 0.
     fn delays(noise: f64, drift: f64, shift: f64) -> Vec<usize> {
         let delay = |seed| {
             let mut job = Job::new(seed, noise, drift);

@@ -16,8 +16,8 @@ const ENTRY_STEPS: usize = 2;
 const GAP: f64 = 0.25;
 
 impl Session {
-    /// The setting to be entered next. None if the start and the finalists were entered often enough;
-    /// a single finalist is entered by the comparison anyway.
+    /// The setting to be entered next. None if the start and the finalists were entered often
+    /// enough; a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
         if self.left() <= 0.0 {
             return None;

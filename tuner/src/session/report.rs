@@ -1,4 +1,5 @@
-//! The session's reports: rows for the log, progress, best so far, cost and verdict. Nothing here changes a decision.
+//! The session's reports: rows for the log, progress, best so far, cost and verdict. Nothing here
+//! changes a decision.
 
 use super::{Session, Stage, push_latest};
 use crate::center::{center_variance, huber_center, median};
@@ -76,8 +77,8 @@ impl Session {
         }
     }
 
-    /// The verdict if training stopped now: the final one, or that the default stays because nothing
-    /// better was confirmed. None before the first measured step.
+    /// The verdict if training stopped now: the final one, or that the default stays because
+    /// nothing better was confirmed. None before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
@@ -92,7 +93,8 @@ impl Session {
         self.verdict(None, reason)
     }
 
-    /// The best setting so far; it is confirmed only by the verdict. None before the default is measured.
+    /// The best setting so far; it is confirmed only by the verdict. None before the default is
+    /// measured.
     pub fn best_so_far(&self) -> Option<Best> {
         let sample = self.tuner.sample(&self.incumbent)?;
         let (center, variance) = self.tuner.estimate(sample);
@@ -202,7 +204,8 @@ impl Session {
         self.setting
     }
 
-    /// The setting that the present search compares all others with: the start's, or, when tuning anew, what was in force then.
+    /// The setting that the present search compares all others with: the start's, or, when tuning
+    /// anew, what was in force then.
     pub fn reference(&self) -> Point {
         self.tuner.start()
     }

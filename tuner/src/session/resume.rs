@@ -7,18 +7,20 @@ use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict}
 use crate::tuner::recall::{Memory, relative_to};
 use crate::{Error, Point, SessionConfig, Space, Warning};
 
-/// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, and
-/// in another one (other ranks, another network, a run of which only scores are known).
+/// Standard deviations, in log step time, by which differences between settings may have changed:
+/// since the same job's last run, and in another one (other ranks, another network, a run of which
+/// only scores are known).
 const SAME: f64 = 0.02;
 const OTHER: f64 = 0.10;
 /// Noise of a logged score, as a fraction of it: Horovod's, of one setting, lie 5 to 14 % apart.
 const SCORE_NOISE: f64 = 0.07;
-/// How far the default's step time may be from the recorded one, in log step time, for the recorded verdict to hold: this, and no
-/// more than three standard errors of the new sample where those are larger.
+/// How far the default's step time may be from the recorded one, in log step time, for the recorded
+/// verdict to hold: this, and no more than three standard errors of the new sample where those are
+/// larger.
 const AS_RECORDED: f64 = 0.10;
 
-/// A setting of an earlier run with its score: inversely proportional to the step time, like the bytes per µs of Horovod's log and
-/// of ours.
+/// A setting of an earlier run with its score: inversely proportional to the step time, like the
+/// bytes per µs of Horovod's log and of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// Where it stood, for a warning: a line of the log.
@@ -32,10 +34,12 @@ pub struct Scored {
 impl Session {
     /// A session of a job that was tuned before.
     ///
-    /// The state of the [same](Match::Same) job: its best setting is [in force](Self::setting) from the beginning (the caller puts it
-    /// there) and is compared with the default again, on fresh pairs of visits; where the default had stayed, a sample of it is
-    /// compared with the recorded one. If either fails, and with the state of a [sibling](Match::Sibling), what was measured is prior
-    /// knowledge. Samples that do not fit the space are left out and named by [`take_warnings`](Self::take_warnings).
+    /// The state of the [same](Match::Same) job: its best setting is [in force](Self::setting) from
+    /// the beginning (the caller puts it there) and is compared with the default again, on fresh
+    /// pairs of visits; where the default had stayed, a sample of it is compared with the recorded
+    /// one. If either fails, and with the state of a [sibling](Match::Sibling), what was measured
+    /// is prior knowledge. Samples that do not fit the space are left out and named by
+    /// [`take_warnings`](Self::take_warnings).
     ///
     /// # Errors
     /// As [`new`](Self::new) does; never because of the state.
@@ -54,9 +58,9 @@ impl Session {
     }
 
     /// A session of the [same](Match::Same) job after its ranks were replaced: a verdict stays, and
-    /// its setting is [in force](Self::setting) without another comparison. Drift is measured against
-    /// the steps that follow. Without a verdict it searches with the samples as prior knowledge and
-    /// with what is left of the budget.
+    /// its setting is [in force](Self::setting) without another comparison. Drift is measured
+    /// against the steps that follow. Without a verdict it searches with the samples as prior
+    /// knowledge and with what is left of the budget.
     ///
     /// # Errors
     /// As [`new`](Self::new) does; never because of the state.
@@ -97,8 +101,9 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes the scores of an earlier run as prior knowledge. They count by their ratios only. Rows that do not fit the space, or
-    /// whose score is none, are left out and named by [`take_warnings`](Self::take_warnings).
+    /// Takes the scores of an earlier run as prior knowledge. They count by their ratios only. Rows
+    /// that do not fit the space, or whose score is none, are left out and named by
+    /// [`take_warnings`](Self::take_warnings).
     #[must_use]
     pub fn with_history(mut self, scores: &[Scored]) -> Self {
         let mut memories = Vec::new();
@@ -177,7 +182,8 @@ impl Session {
         Some(chosen)
     }
 
-    /// Whether the default's sample, just closed, is as an earlier run recorded it, which had then found nothing better.
+    /// Whether the default's sample, just closed, is as an earlier run recorded it, which had then
+    /// found nothing better.
     pub(super) fn as_recorded(&mut self) -> Option<String> {
         let (recorded, date) = self.recorded_default.take()?;
         let sample = self.tuner.sample(&self.tuner.start())?;

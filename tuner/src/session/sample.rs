@@ -5,7 +5,8 @@ use super::{Session, budget::CLIFF};
 use crate::center::{center_variance, huber_center};
 use crate::tuner::acquisition::expected_improvement;
 
-/// Steps after which a sample is closed if it is slower than the best by more than this, in log step time.
+/// Steps after which a sample is closed if it is slower than the best by more than this, in log
+/// step time.
 pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];
 /// A sample is undecided while mistaking it for the best, or the best for it, would cost more than
 /// this on average, in log step time: the gap is then below some 1.3 standard errors.
@@ -38,8 +39,8 @@ impl Session {
         Verdict::GoOn
     }
 
-    /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step if the discarded one had it too,
-    /// of 10 % after 2 steps, of 3 % after 5, and noise excluded.
+    /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step
+    /// if the discarded one had it too, of 10 % after 2 steps, of 3 % after 5, and noise excluded.
     fn clearly_worse(&self) -> bool {
         let log_times = &self.window.log_times;
         let noise = self.tuner.noise();
@@ -62,8 +63,8 @@ impl Session {
         value - center > gap.max(sds * (share * noise * noise + variance).sqrt())
     }
 
-    /// Whether mistaking this setting for the best other one, or that for this, would cost more than
-    /// [`MISTAKE`] on average.
+    /// Whether mistaking this setting for the best other one, or that for this, would cost more
+    /// than [`MISTAKE`] on average.
     fn is_undecided(&self) -> bool {
         let mut all = self.window.log_times.clone();
         if let Some(sample) = self.tuner.sample(&self.setting) {

@@ -101,12 +101,13 @@ pub struct Verdict {
     pub kept_default: bool,
     /// The setting to go on with.
     pub chosen: Point,
-    /// Step time under the default, ms (mean of the comparison's steps if there was one, else the centre of its sample).
+    /// Step time under the default, ms (mean of the comparison's steps if there was one, else the
+    /// centre of its sample).
     pub default_step_ms: f64,
     /// Step time under the chosen setting, ms, measured likewise.
     pub chosen_step_ms: f64,
-    /// Gain of the chosen setting in percent of the default's step time, as an interval of at least 95 %, valid at the
-    /// stop; [0, 0] if the default stays.
+    /// Gain of the chosen setting in percent of the default's step time, as an interval of at least
+    /// 95 %, valid at the stop; [0, 0] if the default stays.
     pub gain_pct: [f64; 2],
     /// Steps from the first of this search to the verdict.
     pub steps_active: u64,
@@ -118,7 +119,8 @@ pub struct Verdict {
     pub budget_kept: bool,
     /// Settings that were sampled, the default among them.
     pub samples: u32,
-    /// The step, counted from the session's first, at which the gain has paid for the search; none if the default stays.
+    /// The step, counted from the session's first, at which the gain has paid for the search; none
+    /// if the default stays.
     pub payback_step: Option<u64>,
     /// Whether a setting that was kept before was reverted to the default: it turned out slower.
     pub reverted: bool,
@@ -130,8 +132,8 @@ pub struct Verdict {
     pub drifts: Vec<Drift>,
 }
 
-/// A percentage as it is read in a sentence, to a tenth: with a minus sign, which between two numbers no hyphen replaces, and of which a
-/// zero has none.
+/// A percentage as it is read in a sentence, to a tenth: with a minus sign, which between two
+/// numbers no hyphen replaces, and of which a zero has none.
 pub fn percent_text(percent: f64) -> String {
     let rounded = (percent * 10.0).round() / 10.0;
     format!("{:.1}", rounded + 0.0).replace('-', "−")

@@ -13,8 +13,8 @@ use crate::{Action, Point};
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
 /// search ends with the setting that it began with.
 pub(super) const RETUNE_STEPS: u64 = 500;
-/// Standard deviation, in log step time, by which the differences between settings may have changed with the job: what is remembered
-/// warns of cliffs, and says little of percents.
+/// Standard deviation, in log step time, by which the differences between settings may have changed
+/// with the job: what is remembered warns of cliffs, and says little of percents.
 const CHANGED: f64 = 0.3;
 
 impl Session {
@@ -118,9 +118,10 @@ impl Session {
         Action::Finished(verdict)
     }
 
-    /// Tunes anew because the caller knows that the job has changed: a resize, another set of tensors. What was measured so far
-    /// becomes prior knowledge. The search starts from the setting in force, or, in the middle of a search, from its start; its candidate is
-    /// compared with the default of the job.
+    /// Tunes anew because the caller knows that the job has changed: a resize, another set of
+    /// tensors. What was measured so far becomes prior knowledge. The search starts from the
+    /// setting in force, or, in the middle of a search, from its start; its candidate is compared
+    /// with the default of the job.
     pub fn retune(&mut self, reason: &str) -> Action {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;

@@ -1,16 +1,20 @@
-//! One window of steps under one setting: what is discarded, what is a stall, and where the start-up ends.
+//! One window of steps under one setting: what is discarded, what is a stall, and where the
+//! start-up ends.
 
 use crate::center::{huber_center, median};
 
-/// A step longer than this many running medians is a stall (a checkpoint, validation, the machine), not a measurement.
+/// A step longer than this many running medians is a stall (a checkpoint, validation, the machine),
+/// not a measurement.
 pub(crate) const STALL_FACTOR: f64 = 5.0;
 /// After this many stalls in a row they are the new level, and the window starts again with it.
 const STALL_RUN_MAX: u32 = 5;
 /// Steps that must agree with the end of the sample for the start-up to be over.
 const SETTLED_STEPS: usize = 3;
-/// Steps, each faster than the one before, that show by themselves that it is not: of equal ones one run in 120 looks so.
+/// Steps, each faster than the one before, that show by themselves that it is not: of equal ones
+/// one run in 120 looks so.
 const FALLING_STEPS: usize = 5;
-/// A step's excess over the later level, in log step time, that is start-up and not noise: at least this, at least three spreads.
+/// A step's excess over the later level, in log step time, that is start-up and not noise: at least
+/// this, at least three spreads.
 const STARTUP_EXCESS_MIN: f64 = 0.10;
 
 /// Result of a step.
@@ -85,8 +89,9 @@ impl Window {
         (!self.log_times.is_empty()).then(|| huber_center(&self.log_times))
     }
 
-    /// How many leading steps are start-up: the fewest after which [`SETTLED_STEPS`] steps in a row have a median at the level
-    /// of the last half of the window. All but the last while the steps still get faster and faster.
+    /// How many leading steps are start-up: the fewest after which [`SETTLED_STEPS`] steps in a row
+    /// have a median at the level of the last half of the window. All but the last while the steps
+    /// still get faster and faster.
     pub(crate) fn startup_steps(&self, steps: usize) -> usize {
         let count = self.log_times.len();
         let latest = &self.log_times[count.saturating_sub(FALLING_STEPS)..];
@@ -98,7 +103,8 @@ impl Window {
         let level = median(tail);
         let deviations: Vec<f64> = tail.iter().map(|l| (l - level).abs()).collect();
         let excess = STARTUP_EXCESS_MIN.max(3.0 * 1.4826 * median(&deviations));
-        // The first step of the settled run has to be settled itself, or a slow first step would pass with two good ones.
+        // The first step of the settled run has to be settled itself, or a slow first step would
+        // pass with two good ones.
         let settled = |run: &[f64]| run[0] - level <= excess && median(run) - level <= excess;
         let first = self.log_times.windows(SETTLED_STEPS).position(settled);
         first.unwrap_or(count).min(count.saturating_sub(1))

@@ -1,10 +1,12 @@
-//! A parameter: its name, its scale, the levels that are searched, and the coordinate in which distance is measured.
+//! A parameter: its name, its scale, the levels that are searched, and the coordinate in which
+//! distance is measured.
 
 use crate::Error;
 
 /// The most levels of one parameter.
 pub const LEVELS_MAX: usize = 256;
-/// The coordinate of the smallest non-zero level of a scale that also has a zero: far enough from 0 to be another regime.
+/// The coordinate of the smallest non-zero level of a scale that also has a zero: far enough from 0
+/// to be another regime.
 const ZERO_GAP: f64 = 0.1;
 /// The most levels that an integer parameter is given.
 const INTEGER_LEVELS: usize = 17;
@@ -107,8 +109,9 @@ impl Parameter {
         self
     }
 
-    /// Says that neighbouring levels may differ by more than a smooth surface would have it, as thresholds do that decide what is packed
-    /// with what: the search then looks at more of them. Nothing changes for a boolean.
+    /// Says that neighbouring levels may differ by more than a smooth surface would have it, as
+    /// thresholds do that decide what is packed with what: the search then looks at more of them.
+    /// Nothing changes for a boolean.
     #[must_use]
     pub fn rough(mut self) -> Self {
         self.rough = true;
@@ -163,14 +166,16 @@ impl Parameter {
         matches!(self.scale, Scale::Log { zero: true, .. })
     }
 
-    /// The only value that the parameter can have: the one it is fixed at, or that of bounds that are equal.
+    /// The only value that the parameter can have: the one it is fixed at, or that of bounds that
+    /// are equal.
     pub fn fixed_value(&self) -> Option<f64> {
         let (low, high) = self.range();
         let only = (low == high && !self.has_zero()).then_some(low);
         self.fixed.or(only)
     }
 
-    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`](crate::Space) has accepted the bounds.
+    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a
+    /// [`Space`](crate::Space) has accepted the bounds.
     pub fn levels(&self) -> Vec<f64> {
         if let Some(value) = self.fixed_value() {
             return vec![value];
@@ -190,8 +195,9 @@ impl Parameter {
         zero.into_iter().chain((0..count).map(level)).collect()
     }
 
-    /// The coordinate of `value`: 0 to 1 over the levels, or the number of a name. With a zero level, 0 is at 0 and the rest at 0.1
-    /// to 1. A value outside the levels gets a coordinate outside, but never below 0 where there is a zero level.
+    /// The coordinate of `value`: 0 to 1 over the levels, or the number of a name. With a zero
+    /// level, 0 is at 0 and the rest at 0.1 to 1. A value outside the levels gets a coordinate
+    /// outside, but never below 0 where there is a zero level.
     pub fn coordinate(&self, value: f64) -> f64 {
         let (low, high) = self.range();
         // With equal bounds any distance will do.
@@ -206,7 +212,8 @@ impl Parameter {
         }
     }
 
-    /// Whether `value` is one that the parameter can take, inside its bounds or (for a start setting) outside.
+    /// Whether `value` is one that the parameter can take, inside its bounds or (for a start
+    /// setting) outside.
     pub(crate) fn check_value(&self, value: f64) -> Result<(), Error> {
         let (ok, expected) = match self.scale {
             Scale::Log { zero: true, .. } => (value >= 0.0, "a finite number >= 0"),

@@ -53,8 +53,8 @@ impl<'a> Prior<'a> {
         }
     }
 
-    /// Returns the process with this mean and, unless `features` is empty, these features, one entry for
-    /// each setting.
+    /// Returns the process with this mean and, unless `features` is empty, these features, one
+    /// entry for each setting.
     pub(crate) fn with(mut self, mean: Vec<f64>, features: Vec<Vec<f64>>) -> Self {
         (self.mean, self.features) = (mean, features);
         let row = |&i: &usize| (0..self.x.len()).map(|j| self.common(i, j)).collect();

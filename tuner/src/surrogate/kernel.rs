@@ -1,12 +1,12 @@
 //! Covariance of the log step time at two settings: Matérn-5/2 in the continuous coordinates, times
 //! a factor for each boolean or choice that differs, and one for each rough parameter.
 //!
-//! k(x, x') = s² (1 + √5 r + 5r²/3) exp(−√5 r − Σ w_j [b_j ≠ b_j']) (1 − ρ² (1 − Π t_j)), with
-//! r² = Σ ((x_i − x'_i) / l_i)² (Rasmussen and Williams, Gaussian Processes for Machine Learning,
-//! eq. 4.17). Step times are not smooth in the fusion threshold, because one level more packs the
+//! k(x, x') = s² (1 + √5 r + 5r²/3) exp(−√5 r − Σ w_j [b_j ≠ b_j']) (1 − ρ² (1 − Π t_j)), with r² =
+//! Σ ((x_i − x'_i) / l_i)² (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq.
+//! 4.17). Step times are not smooth in the fusion threshold, because one level more packs the
 //! tensors differently. So each level of a rough parameter has its own deviation, of standard
-//! deviation ρ s, which only settings nearer than a level share in part: t = max(0, 1 − |x − x'| / λ).
-//! The hyper-parameters have log-normal priors; instead of one estimate, the surrogate weighs a
+//! deviation ρ s, which only settings nearer than a level share in part: t = max(0, 1 − |x − x'| /
+//! λ). The hyper-parameters have log-normal priors; instead of one estimate, the surrogate weighs a
 //! fixed list of draws from them.
 
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -28,8 +28,8 @@ const WEIGHT: LogNormal = LogNormal(0.4, 1.0);
 const NUGGET: LogNormal = LogNormal(0.005, 0.7);
 /// Standard deviation of the logarithm of the signal.
 const SIGNAL_SD: f64 = 0.8;
-/// ρ, and the most that ρ s is, in log step time: a setting that is far off makes s large, but other
-/// packings still change the step by some percent.
+/// ρ, and the most that ρ s is, in log step time: a setting that is far off makes s large, but
+/// other packings still change the step by some percent.
 const ROUGHNESS: f64 = 0.3;
 const ROUGHNESS_MAX: f64 = 0.1;
 /// λ: a level of a lattice of 17.

@@ -1,8 +1,9 @@
 //! Expected improvement of the difference to the incumbent.
 //!
-//! The incumbent is itself uncertain, and correlated with its neighbours. So the improvement is that of the difference
-//! d ~ N(μ_inc − μ_x, v_x + v_inc − 2 cov(x, inc)), with EI = sd (z Φ(z) + φ(z)), z = mean/sd (Jones, Schonlau, Welch 1998,
-//! eq. 15, for the difference). A point that is sure to equal the incumbent is worth nothing, however uncertain both are.
+//! The incumbent is itself uncertain, and correlated with its neighbours. So the improvement is
+//! that of the difference d ~ N(μ_inc − μ_x, v_x + v_inc − 2 cov(x, inc)), with EI = sd (z Φ(z) +
+//! φ(z)), z = mean/sd (Jones, Schonlau, Welch 1998, eq. 15, for the difference). A point that is
+//! sure to equal the incumbent is worth nothing, however uncertain both are.
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 

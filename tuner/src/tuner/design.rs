@@ -1,7 +1,8 @@
-//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans at
-//! random. The first goes a part of the way from the start setting, since settings far from it may be
-//! beyond a cliff. The second is the start setting with other booleans and choices: beside other
-//! changes, a cliff would hide their effect, and a value whose effect is unknown risks too much.
+//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans
+//! at random. The first goes a part of the way from the start setting, since settings far from it
+//! may be beyond a cliff. The second is the start setting with other booleans and choices: beside
+//! other changes, a cliff would hide their effect, and a value whose effect is unknown risks too
+//! much.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -14,13 +15,14 @@ use crate::space::{Point, Space};
 pub(crate) const DESIGN_POINTS: usize = 5;
 /// Share of the way from the start setting to the Sobol point that the first setting goes.
 const REACH_FIRST: f64 = 0.7;
-/// Share of each axis, at either end, that the design stays clear of: that is where cliffs are, one step beyond which may cost more
-/// than the whole search may.
+/// Share of each axis, at either end, that the design stays clear of: that is where cliffs are, one
+/// step beyond which may cost more than the whole search may.
 const MARGIN: f64 = 0.3;
 /// Sobol indices looked at for settings that are neither tried nor too risky.
 const DESIGN_TRIES: u32 = 64;
 
-/// The settings of the design around `start`, in order; more than are needed, as some are passed over.
+/// The settings of the design around `start`, in order; more than are needed, as some are passed
+/// over.
 pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<Item = Point> {
     let sobol_seed = (seed ^ (seed >> 32)) as u32;
     let is_switch = |scale: Scale| matches!(scale, Scale::Boolean | Scale::Choice { .. });

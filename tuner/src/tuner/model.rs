@@ -1,9 +1,9 @@
-//! Prior belief about the surface, beside the measurements: an expected log step time for each setting, and the ways in
-//! which it may be wrong.
+//! Prior belief about the surface, beside the measurements: an expected log step time for each
+//! setting, and the ways in which it may be wrong.
 //!
-//! The Gaussian process explains what the model leaves over: with mean m(x) and features φ(x), its prior covariance is
-//! φ(x)·φ(x') plus the kernel. The features of an ensemble of E models are (f_e − m) / √(E − 1), so that
-//! one measurement teaches all settings that the same models place alike.
+//! The Gaussian process explains what the model leaves over: with mean m(x) and features φ(x), its
+//! prior covariance is φ(x)·φ(x') plus the kernel. The features of an ensemble of E models are (f_e
+//! − m) / √(E − 1), so that one measurement teaches all settings that the same models place alike.
 
 use std::fmt;
 
@@ -27,15 +27,16 @@ pub struct Estimate {
 pub struct Belief {
     /// Expected ln(step time) less the reference's, one per setting.
     pub mean: Vec<f64>,
-    /// For each setting the same number of features, in log step time and zero at the reference; empty lists if the mean is all
-    /// that is believed.
+    /// For each setting the same number of features, in log step time and zero at the reference;
+    /// empty lists if the mean is all that is believed.
     pub features: Vec<Vec<f64>>,
 }
 
 /// A source of beliefs.
 pub trait Model: fmt::Debug + Send + Sync {
-    /// Belief at `points`, given the `measured` settings; the first of those is the reference, at which the mean and every
-    /// feature are zero. None if the model has nothing to say; the search then goes on without it.
+    /// Belief at `points`, given the `measured` settings; the first of those is the reference, at
+    /// which the mean and every feature are zero. None if the model has nothing to say; the search
+    /// then goes on without it.
     fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief>;
 }
 

@@ -21,8 +21,8 @@ pub(crate) const RISK_MAX: f64 = 0.02;
 /// many steps at its slow-down.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
 const PRICE_STEPS: f64 = 4.0;
-/// Predicted slow-down of the sample that tests the model before it ends a search, in log step time,
-/// at least and less than.
+/// Predicted slow-down of the sample that tests the model before it ends a search, in log step
+/// time, at least and less than.
 const PROBE_SLOWDOWN: [f64; 2] = [0.05, 0.3];
 /// Weight of the model below which it is doubted.
 const DOUBT: f64 = 0.5;
@@ -46,12 +46,14 @@ pub struct Proposal {
     pub next: Next,
     /// The measured setting with the lowest posterior mean.
     pub incumbent: Point,
-    /// How much lower the surface is at the incumbent than at the setting to be beaten (the start's, or what has beaten that), in log
-    /// step time: posterior mean and standard deviation.
+    /// How much lower the surface is at the incumbent than at the setting to be beaten (the
+    /// start's, or what has beaten that), in log step time: posterior mean and standard deviation.
     pub gain: (f64, f64),
-    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the setting to be beaten.
+    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the
+    /// setting to be beaten.
     pub contender: Point,
-    /// Predicted log step time of the next setting (of the incumbent, when stopping) and its standard deviation.
+    /// Predicted log step time of the next setting (of the incumbent, when stopping) and its
+    /// standard deviation.
     pub prediction: (f64, f64),
     /// The largest expected improvement on the lattice, in log step time, as far as it counts
     /// ([`TunerConfig::sample_steps`](crate::TunerConfig::sample_steps)). Infinite while the first
@@ -101,8 +103,8 @@ impl ProposalJob {
         self
     }
 
-    /// Returns the ask while `in_force` is in force, to be answered only with settings that are predicted to be no slower than the start
-    /// by more than `excess`, in log step time.
+    /// Returns the ask while `in_force` is in force, to be answered only with settings that are
+    /// predicted to be no slower than the start by more than `excess`, in log step time.
     #[must_use]
     pub(crate) fn within(mut self, excess: f64, in_force: Point) -> Self {
         self.tuner.excess_max = excess;
@@ -110,7 +112,8 @@ impl ProposalJob {
         self
     }
 
-    /// Computes the proposal: some milliseconds of one core, no clock, no thread, no panic on bad numbers.
+    /// Computes the proposal: some milliseconds of one core, no clock, no thread, no panic on bad
+    /// numbers.
     pub fn run(self) -> Proposal {
         self.tuner.propose()
     }
@@ -123,8 +126,8 @@ struct Known {
     /// The settings that can be chosen or are observed, and their coordinates.
     settings: Vec<Point>,
     coordinates: Vec<Coordinates>,
-    /// Indices of the observed settings, the measured ones (in the order of `estimates`) first, then
-    /// those of other runs; values relative to the start's; and noise variances.
+    /// Indices of the observed settings, the measured ones (in the order of `estimates`) first,
+    /// then those of other runs; values relative to the start's; and noise variances.
     observed: Vec<usize>,
     y: Vec<f64>,
     variance: Vec<f64>,
@@ -341,8 +344,8 @@ impl Tuner {
         }
     }
 
-    /// Before a model ends the search: one sample where it expects a bad result, at the setting that
-    /// a search without it finds most promising for its price, if it is affordable.
+    /// Before a model ends the search: one sample where it expects a bad result, at the setting
+    /// that a search without it finds most promising for its price, if it is affordable.
     fn probe(&self, cold: &Hypothesis, known: &Known, belief: &Belief, proposal: &mut Proposal) {
         let (cold, draws) = (std::slice::from_ref(cold), &self.lattice.draws);
         let Some(cold) = Surrogate::fit(cold, draws, &known.y, &known.variance) else {

@@ -1,9 +1,10 @@
 //! Measurements of other runs, and their conversion to this one.
 //!
-//! A log, a sibling's state or the time before a resize holds step times (or scores) of settings, all relative to a level that this
-//! job need not share. What carries over is by how much settings differ. So each is taken relative to what was remembered of the
-//! start setting, measured there or interpolated from its neighbours, and its variance is inflated by what another job, another
-//! day and the interpolation may have changed.
+//! A log, a sibling's state or the time before a resize holds step times (or scores) of settings,
+//! all relative to a level that this job need not share. What carries over is by how much settings
+//! differ. So each is taken relative to what was remembered of the start setting, measured there or
+//! interpolated from its neighbours, and its variance is inflated by what another job, another day
+//! and the interpolation may have changed.
 
 use crate::space::{Coordinates, Point, Space};
 
@@ -20,9 +21,9 @@ pub(crate) struct Memory {
     pub(crate) variance: f64,
 }
 
-/// The settings of `memories` other than `start`, with their log step times less that of `start`, and
-/// with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of one
-/// setting are averaged.
+/// The settings of `memories` other than `start`, with their log step times less that of `start`,
+/// and with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of
+/// one setting are averaged.
 pub(crate) fn relative_to(
     space: &Space,
     start: &Point,

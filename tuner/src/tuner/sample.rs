@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::center::{huber_center, median};
 use crate::{Error, Point};
 
-/// The least standard deviation that is believed of a value, as a fraction of it: a formula has none at all.
+/// The least standard deviation that is believed of a value, as a fraction of it: a formula has
+/// none at all.
 const SPREAD_MIN: f64 = 1e-6;
 /// The most: a value that may be wrong by a factor of e says nothing more by being wronger.
 const SPREAD_MAX: f64 = 1.0;
@@ -15,7 +16,8 @@ const SPREAD_MAX: f64 = 1.0;
 pub struct Observation {
     /// The mean, median or other centre, in the caller's unit; lower is better, > 0.
     pub value: f64,
-    /// Standard deviation of a single one of the measurements behind it, in the same unit; 0 if it is not known.
+    /// Standard deviation of a single one of the measurements behind it, in the same unit; 0 if it
+    /// is not known.
     #[serde(default)]
     pub spread: f64,
     /// Number of measurements behind it, ≥ 1.
@@ -71,8 +73,8 @@ impl Observation {
         })
     }
 
-    /// ln(value), and the variance of that; `noise` is the relative standard deviation of a single measurement where the caller
-    /// does not know it.
+    /// ln(value), and the variance of that; `noise` is the relative standard deviation of a single
+    /// measurement where the caller does not know it.
     fn log(&self, noise: f64) -> (f64, f64) {
         let spread = if self.spread > 0.0 {
             (self.spread / self.value).clamp(SPREAD_MIN, SPREAD_MAX)
@@ -128,8 +130,8 @@ impl Sample {
                 .sum::<usize>()
     }
 
-    /// The observations whose spread only their repetition can tell, as logarithms; each that rests on several measurements is
-    /// moved as far from their median as a single one would lie.
+    /// The observations whose spread only their repetition can tell, as logarithms; each that rests
+    /// on several measurements is moved as far from their median as a single one would lie.
     pub(crate) fn log_values_of_unknown_spread(&self) -> Vec<f64> {
         let unknown = || self.told.iter().filter(|told| told.spread == 0.0);
         let logs: Vec<f64> = unknown().map(|told| told.value.ln()).collect();
@@ -172,12 +174,14 @@ mod tests {
 
     #[test]
     fn centres_are_weighed_by_hand() {
-        // ln 1 = 0 with variance 0.1² / 1 and ln e = 1 with (0.1 e / e)² / 3: the second counts three times.
+        // ln 1 = 0 with variance 0.1² / 1 and ln e = 1 with (0.1 e / e)² / 3: the second counts
+        // three times.
         let e = std::f64::consts::E;
         let (center, variance) =
             sample(&[(1.0, 0.1, 1), (e, 0.1 * e, 3)]).pooled([].into_iter(), 9.0);
         assert!((center - 0.75).abs() < 1e-12 && (variance - 0.01 / 4.0).abs() < 1e-12);
-        // Unknown spread: the noise given, 0.2² / 4; with step times of variance 0.01 at 2 both count the same.
+        // Unknown spread: the noise given, 0.2² / 4; with step times of variance 0.01 at 2 both
+        // count the same.
         let (center, variance) = sample(&[(1.0, 0.0, 4)]).pooled([(2.0, 0.01)].into_iter(), 0.2);
         assert!((center - 1.0).abs() < 1e-12 && (variance - 0.005).abs() < 1e-12);
     }

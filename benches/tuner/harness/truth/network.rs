@@ -193,7 +193,8 @@ pub(crate) struct Protocol {
 /// describe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effects {
-    /// Whether a tensor that does not fit is passed over, as in Ronde and Horovod, or ends the buffer.
+    /// Whether a tensor that does not fit is passed over, as in Ronde and Horovod, or ends the
+    /// buffer.
     pub(crate) looks_ahead: bool,
     /// Bytes at which the slow-down of copies is half of its maximum.
     pub(crate) copy_knee_bytes: f64,

@@ -9,9 +9,9 @@
 //! times its variance). So steps that follow each other are alike as far as the recorded ones were.
 //! A block ends with its number of steps, or when the setting changes. Two settings differ if their
 //! step times do by more than 95 % of the differences of two measurements of one setting. Failed
-//! measurements do not count. All combinations of the fusion thresholds and cycle times that occur must have
-//! been measured, on one number of ranks: values between them are interpolated, but no value is
-//! invented for a setting that the sweep's budget did not reach.
+//! measurements do not count. All combinations of the fusion thresholds and cycle times that occur
+//! must have been measured, on one number of ranks: values between them are interpolated, but no
+//! value is invented for a setting that the sweep's budget did not reach.
 
 use std::path::{Path, PathBuf};
 

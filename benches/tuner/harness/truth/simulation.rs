@@ -164,9 +164,9 @@ impl Simulation {
     }
 }
 
-/// Returns the number of tensors in the next buffer, and their bytes: the first ready one, and those
-/// behind it that fit. Marks them as used. The look-ahead ends when a threshold of bytes that would
-/// have fit into an empty buffer has been passed over (`docs/TENSOR.md`).
+/// Returns the number of tensors in the next buffer, and their bytes: the first ready one, and
+/// those behind it that fit. Marks them as used. The look-ahead ends when a threshold of bytes that
+/// would have fit into an empty buffer has been passed over (`docs/TENSOR.md`).
 fn batch(
     ready: &[u64],
     first: usize,

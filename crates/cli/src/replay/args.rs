@@ -47,13 +47,15 @@ pub(crate) struct Args {
     /// The timelines of one run, or a profile
     #[arg(value_name = "TIMELINE|PROFILE", required = true, value_hint = ValueHint::AnyPath)]
     pub(super) paths: Vec<PathBuf>,
-    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0 and powers of two up to 256]
+    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0 and powers of
+    /// two up to 256]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = fusion_mb)]
     pub(super) fusion_mb: Option<List>,
     /// Cycle times in ms, in the same form [default: 0.25 to 25]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<List>,
-    /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
+    /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of
+    /// several ranks]
     #[arg(long, value_name = "on,off", value_delimiter = ',', value_parser = switch())]
     pub(super) hierarchical: Vec<bool>,
     /// The response cache: on, off or both [default: on]
@@ -71,7 +73,8 @@ pub(crate) struct Args {
     /// Hosts, over which the ranks are spread evenly
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) hosts: Option<u32>,
-    /// Networks between hosts: names such as 25gbe,ib-hdr, or a hop's latency and bandwidth [default: as recorded]
+    /// Networks between hosts: names such as 25gbe,ib-hdr, or a hop's latency and bandwidth
+    /// [default: as recorded]
     #[arg(long, value_name = "NAME,…|ALPHA_US,GB_PER_S", value_parser = networks)]
     pub(super) network: Option<Networks>,
     /// The network inside hosts, in the same form [default: as recorded, or shared memory]
@@ -89,7 +92,8 @@ pub(crate) struct Args {
     /// Write the predictions as JSON to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
-    /// Write a row for each prediction as CSV to this file; - is standard output, instead of the text
+    /// Write a row for each prediction as CSV to this file; - is standard output, instead of the
+    /// text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) csv: Option<PathBuf>,
     /// Write the predictions as one HTML page with charts, which needs no network

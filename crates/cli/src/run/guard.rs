@@ -3,8 +3,8 @@
 //! SIGKILL cannot be caught, so a launcher that is killed by it cannot clean up. The guard holds
 //! the read end of a pipe whose write end closes when the launcher ends. The launcher reports each
 //! rank's process group to it and, at a normal end, dismisses it. If the pipe closes without a
-//! dismissal, the guard kills the groups. It removes the job's temporary folder in both cases, since
-//! the launcher may be killed just after the dismissal.
+//! dismissal, the guard kills the groups. It removes the job's temporary folder in both cases,
+//! since the launcher may be killed just after the dismissal.
 
 use super::{LaunchError, LaunchSpec};
 use rustix::process::{Pid, Signal, kill_process_group};

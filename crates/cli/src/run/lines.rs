@@ -21,7 +21,8 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Lines that may be longer than usual by `bytes`: another process has put a prefix before them.
+    /// Lines that may be longer than usual by `bytes`: another process has put a prefix before
+    /// them.
     pub(super) fn with_room(bytes: usize) -> Self {
         Self {
             partial: Vec::new(),

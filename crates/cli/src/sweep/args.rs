@@ -33,7 +33,8 @@ order with the default in between, so that drift of the machine does not favour 
 end early and are not repeated. Then the settings that cannot be distinguished from the best and the default are measured in turns, \
 which gives the interval of the gain. Every step's results are checked.";
 
-/// Measure settings and compare them with the default: the best setting and its gain with a confidence interval
+/// Measure settings and compare them with the default: the best setting and its gain with a
+/// confidence interval
 #[derive(clap::Args)]
 #[command(override_usage = "ronde sweep [-np N,…] [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,11 +48,12 @@ pub(crate) struct Args {
     )]
     #[arg(value_parser = crate::range::whole::<u32>(1, MAX_RANKS as u64))]
     pub(super) np: Vec<u32>,
-    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128, or the default threshold
-    /// where cycle times or switches are given]
+    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128,
+    /// or the default threshold where cycle times or switches are given]
     #[arg(long, visible_alias = "fusion-threshold-mb", value_name = "LIST", allow_negative_numbers = true, value_parser = fusion_mb)]
     pub(super) fusion_mb: Option<List>,
-    /// Cycle times in ms, likewise [default: 0.5,1,2.5,5,10, or the default cycle time where thresholds or switches are given]
+    /// Cycle times in ms, likewise [default: 0.5,1,2.5,5,10, or the default cycle time where
+    /// thresholds or switches are given]
     #[arg(long, visible_alias = "cycle-time-ms", value_name = "LIST", allow_negative_numbers = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<List>,
     /// The response cache: on, off or both [default: on]
@@ -71,8 +73,8 @@ pub(crate) struct Args {
     /// Number of times that the whole grid is measured [default: 3]
     #[arg(long, value_name = "R", value_parser = crate::range::whole::<u32>(1, 100))]
     pub(super) repeats: Option<u32>,
-    /// Number of rounds in which the best settings and the default are measured again in turns [default: twice --repeats; 0
-    /// with --repeats 1]
+    /// Number of rounds in which the best settings and the default are measured again in turns
+    /// [default: twice --repeats; 0 with --repeats 1]
     #[arg(long, value_name = "ROUNDS", value_parser = crate::range::whole::<u32>(0, 100))]
     pub(super) confirm: Option<u32>,
     /// Timed steps of each measurement [default: 20, or as many as take a quarter of a second]

@@ -55,13 +55,15 @@ const RUNS_MOST: u64 = 500;
     after_help = EXAMPLES
 )]
 pub(crate) struct Args {
-    /// Parameter: NAME=LOW..HIGH with options log, linear, integer, levels=N, start=V; NAME=A|B|C; or NAME=boolean
+    /// Parameter: NAME=LOW..HIGH with options log, linear, integer, levels=N, start=V; NAME=A|B|C;
+    /// or NAME=boolean
     #[arg(long = "parameter", short = 'p', value_name = "NAME=VALUES")]
     pub(super) parameters: Vec<String>,
     /// Parameters of a known program: ddp, deepspeed, megatron, xla or nccl; list explains each
     #[arg(long, value_name = "NAME")]
     pub(super) preset: Option<String>,
-    /// Regular expression with a group around the figure, for each line of the output [default: the wall time]
+    /// Regular expression with a group around the figure, for each line of the output [default: the
+    /// wall time]
     #[arg(long, value_name = "REGEX", conflicts_with = "metric_file")]
     pub(super) metric: Option<String>,
     /// Which of several matches is the figure
@@ -82,7 +84,8 @@ pub(crate) struct Args {
     /// Value in that copy: NAME.NAME={parameter}
     #[arg(long = "set", value_name = "PLACE=TEXT", requires = "config")]
     pub(super) sets: Vec<String>,
-    /// Regular expression of a value that must not depend on the setting, such as the loss; the last match counts
+    /// Regular expression of a value that must not depend on the setting, such as the loss; the
+    /// last match counts
     #[arg(long, value_name = "REGEX")]
     pub(super) check: Option<String>,
     /// Largest difference of that value from the start's [default: 1%]
@@ -115,7 +118,8 @@ pub(crate) struct Args {
     /// State file: continue from its runs, and write each run to it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) state: Option<PathBuf>,
-    /// Write the result and all runs as JSON to this file; - is standard output, instead of the text
+    /// Write the result and all runs as JSON to this file; - is standard output, instead of the
+    /// text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
     /// Write the runs as CSV; - is standard output
@@ -127,7 +131,8 @@ pub(crate) struct Args {
     /// Write the result as one HTML page with a chart, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
-    /// Without a command: read the parameters (the first line of the protocol) from this file instead of standard input
+    /// Without a command: read the parameters (the first line of the protocol) from this file
+    /// instead of standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "command")]
     pub(super) space: Option<PathBuf>,
     /// Command with its arguments, in which {name} is a parameter

@@ -65,8 +65,8 @@ impl Service {
     }
 
     /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep
-    /// the setting; returns that answer. A proposal that is computed ahead is taken at the first step
-    /// of a later call, so that this one does not wait for it.
+    /// the setting; returns that answer. A proposal that is computed ahead is taken at the first
+    /// step of a later call, so that this one does not wait for it.
     pub fn steps(&mut self, steps_ms: &[f64]) -> Option<String> {
         for (index, &step_ms) in steps_ms.iter().enumerate() {
             let answer = self.follow(Request::StepMs(step_ms), index == 0);

@@ -94,8 +94,8 @@ impl Membership {
         self.cause = None;
     }
 
-    /// Whether the first generation can be formed of the processes `ready`: all have called init, or
-    /// enough have and the others are late.
+    /// Whether the first generation can be formed of the processes `ready`: all have called init,
+    /// or enough have and the others are late.
     pub(super) fn can_begin(&self, now: Duration, ready: &[MemberId]) -> bool {
         let since = ready
             .iter()

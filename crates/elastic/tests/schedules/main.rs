@@ -1,4 +1,5 @@
-//! Simulated elastic jobs: thousands of schedules of faults, rendezvous and resets, drawn from seeds.
+//! Simulated elastic jobs: thousands of schedules of faults, rendezvous and resets, drawn from
+//! seeds.
 //!
 //! `TEST_RONDE_SCHEDULES=10000` runs that many; `TEST_RONDE_SCHEDULE_SEED=7` begins with that seed;
 //! `TEST_RONDE_SCHEDULE_TRACE=1` prints the events.

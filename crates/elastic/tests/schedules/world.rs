@@ -1,8 +1,8 @@
 //! Simulated hosts, processes and network of one job, and the rules that it must obey.
 //!
-//! A generation trains in lockstep once all its members have come together: rank 0's state is copied
-//! to all, then each step needs every member. A member that ends or stops is noticed by the others
-//! after a while, unless the launcher tells them first.
+//! A generation trains in lockstep once all its members have come together: rank 0's state is
+//! copied to all, then each step needs every member. A member that ends or stops is noticed by the
+//! others after a while, unless the launcher tells them first.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

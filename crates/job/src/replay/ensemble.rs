@@ -12,8 +12,8 @@
 //! process is conditioned on them, and they would count twice.
 //!
 //! Effects that no draw has are covered by discrepancy features: the error of ln(step time) is
-//! linear in the exposed share of the step, in ln(batches per step) and in ln(bytes per batch), with
-//! coefficients that are normal with mean 0.
+//! linear in the exposed share of the step, in ln(batches per step) and in ln(bytes per batch),
+//! with coefficients that are normal with mean 0.
 
 use super::{Costs, Fit, Setting, Simulator};
 

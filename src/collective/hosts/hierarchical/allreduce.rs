@@ -154,8 +154,8 @@ impl HierarchicalCollective {
     ) -> Result<(), Error> {
         let began = Instant::now();
         let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
-            // SAFETY: the piece is a part of the caller's span; this rank's share is read from a part
-            // that is not aliased.
+            // SAFETY: the piece is a part of the caller's span; this rank's share is read from a
+            // part that is not aliased.
             unsafe { Span::new(place, piece.output, own) }
         });
         let done = self

@@ -1,17 +1,18 @@
 //! Flat allreduce that sends data over a host's link once: the ranks of a host combine their
 //! contributions through shared memory, and the bits are those of rank order.
 //!
-//! A result is `((x₀ ∘ x₁) ∘ x₂) ∘ …` in rank order. Where consecutive ranks share a host, that is a
-//! chain over the hosts: the first host combines the contributions of its ranks, and every further
-//! host combines what the previous one has sent with the contributions of its own ranks. The last
-//! host sends the result back along the chain. A chunk has a part per lane, and several chunks are
-//! in flight, so that all links are busy in both directions.
+//! A result is `((x₀ ∘ x₁) ∘ x₂) ∘ …` in rank order. Where consecutive ranks share a host, that is
+//! a chain over the hosts: the first host combines the contributions of its ranks, and every
+//! further host combines what the previous one has sent with the contributions of its own ranks.
+//! The last host sends the result back along the chain. A chunk has a part per lane, and several
+//! chunks are in flight, so that all links are busy in both directions.
 //!
 //! For *B* bytes, a host sends at most 2·*B*, and *B* if there are two hosts: the least that is
-//! possible. Without this, each of the *n* ranks sends 2·*B*·(*n* − 1)/*n*, most of it to other hosts.
+//! possible. Without this, each of the *n* ranks sends 2·*B*·(*n* − 1)/*n*, most of it to other
+//! hosts.
 //!
-//! It applies where rounding after each host changes nothing: not to sums of f16 and bf16, which are
-//! added in f32, and not to averages of integers and scale factors before the reduction.
+//! It applies where rounding after each host changes nothing: not to sums of f16 and bf16, which
+//! are added in f32, and not to averages of integers and scale factors before the reduction.
 //!
 //! A tiny batch is not combined on the way: the hosts collect and exchange the contributions, and
 //! every rank combines all of them.

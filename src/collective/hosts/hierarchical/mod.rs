@@ -33,10 +33,10 @@ mod inter_node;
 /// Bytes of a chunk in each lane, and chunks in flight between hosts while the host processes
 /// others. A chunk of an allreduce crosses the link twice, one time after the other, so a few must
 /// be in flight to keep the link busy; but each one wakes both threads of a rank. A flat allreduce
-/// of ResNet-50's 102 MB between 2 hosts of 2 ranks at 10 Gbit/s, on 2 cores with other load, median
-/// of 7 in ms: four of 512 KiB 156, three of 1 MiB 157, six of 256 KiB 141; in another row four of
-/// 512 KiB 171, six of 256 KiB 167, four 179, eight of 128 KiB 193. BERT's 440 MB, median of 3: 594,
-/// 567 and 628 with four of 512 KiB, six of 256 KiB and eight of 128 KiB.
+/// of ResNet-50's 102 MB between 2 hosts of 2 ranks at 10 Gbit/s, on 2 cores with other load,
+/// median of 7 in ms: four of 512 KiB 156, three of 1 MiB 157, six of 256 KiB 141; in another row
+/// four of 512 KiB 171, six of 256 KiB 167, four 179, eight of 128 KiB 193. BERT's 440 MB, median
+/// of 3: 594, 567 and 628 with four of 512 KiB, six of 256 KiB and eight of 128 KiB.
 const PART_BYTES: usize = 256 << 10;
 const LAG: usize = 6;
 

@@ -1,5 +1,5 @@
-//! Foreign jobs: data-parallel steps with effects that are drawn for each job, simulated by a program
-//! of its own.
+//! Foreign jobs: data-parallel steps with effects that are drawn for each job, simulated by a
+//! program of its own.
 //!
 //! The other simulated truths and the replay that is the tuner's prior describe a step in similar
 //! words, so a tuner that is right about one is right about the other. These jobs are written from

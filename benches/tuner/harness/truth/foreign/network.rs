@@ -159,7 +159,8 @@ impl Network {
     /// Sum over rounds of the delay of the slowest of `ranks` messages.
     fn delays_us(&self, rounds: f64, ranks: f64, chance: &mut Chance<'_>) -> f64 {
         match chance {
-            // The mean of the maximum of n Pareto variates is n^(1/shape) Gamma(1 - 1/shape), nearly.
+            // The mean of the maximum of n Pareto variates is n^(1/shape) Gamma(1 - 1/shape),
+            // nearly.
             Chance::Mean => {
                 let gamma = statrs::function::gamma::gamma(1.0 - 1.0 / self.shape);
                 rounds * self.delay_us * ((ranks.powf(1.0 / self.shape) * gamma) - 1.0).max(0.0)
@@ -215,7 +216,8 @@ impl Network {
         };
         let mut took_us = 0.0;
         if is_hierarchical && self.per_host > 1.0 {
-            // Each host reduces to one rank, these reduce among each other, and each host broadcasts.
+            // Each host reduces to one rank, these reduce among each other, and each host
+            // broadcasts.
             let gather = self.message_us(bytes, inner.0, inner.1);
             took_us += 2.0 * self.per_host.log2().ceil() * gather;
             took_us += self.flat_us(bytes, hosts, outer, chance);

@@ -1,4 +1,5 @@
-//! The choice of a search: its luck, similar settings, its gain over the default, and the next trial.
+//! The choice of a search: its luck, similar settings, its gain over the default, and the next
+//! trial.
 
 use super::{DEFAULT, LUCKY, luck, probability, words};
 use crate::present::units::{self, NONE, counted, percent, short};

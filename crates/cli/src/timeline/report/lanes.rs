@@ -1,8 +1,8 @@
 //! Section of lanes, for the page: ready ticks, batches and cycles of every rank over a few steps,
 //! in a chart with zoom.
 //!
-//! The bars are embedded as compact JSON; `charts.js` of `ronde-charts` draws those in view. Without JavaScript,
-//! only the table of the longest bars is shown.
+//! The bars are embedded as compact JSON; `charts.js` of `ronde-charts` draws those in view.
+//! Without JavaScript, only the table of the longest bars is shown.
 
 use std::collections::{HashMap, HashSet};
 
