@@ -6,7 +6,7 @@
 //! (P. Huber, Robust Statistics, ch. 3) does neither.
 
 /// 1 / Φ⁻¹(3/4): makes the median absolute deviation estimate a normal standard deviation.
-const MAD_TO_SD: f64 = 1.4826;
+pub(crate) const MAD_TO_SD: f64 = 1.4826;
 /// Deviations beyond this many spreads are clipped.
 const CLIP_SPREADS: f64 = 1.5;
 /// The clip moves the centre by a contraction; three rounds leave it well within the noise.
@@ -38,14 +38,8 @@ pub fn median(values: &[f64]) -> f64 {
 pub(crate) fn huber_center(values: &[f64]) -> f64 {
     let middle = median(values);
     let deviations: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
-    clipped_center(
-        values,
-        CLIP_SPREADS * (MAD_TO_SD * median(&deviations) + SPREAD_MIN),
-    )
-}
-
-fn clipped_center(values: &[f64], clip: f64) -> f64 {
-    let mut center = median(values);
+    let clip = CLIP_SPREADS * (MAD_TO_SD * median(&deviations) + SPREAD_MIN);
+    let mut center = middle;
     for _ in 0..CLIP_ROUNDS {
         let moves = values.iter().map(|v| (v - center).clamp(-clip, clip));
         center += moves.sum::<f64>() / values.len() as f64;

@@ -147,25 +147,21 @@ impl<'a> Surrogate<'a> {
 
     /// Mean and standard deviation at a setting.
     pub(crate) fn at(&self, i: usize) -> (f64, f64) {
-        moments(self.parts.iter().map(
-            |Part {
-                 weight, prediction, ..
-             }| { (*weight, prediction.mean[i], prediction.variance[i]) },
-        ))
+        let part = |part: &Part| {
+            let p = &part.prediction;
+            (part.weight, p.mean[i], p.variance[i])
+        };
+        moments(self.parts.iter().map(part))
     }
 
     /// Mean and standard deviation of how much lower the surface is at setting `b` than at `a`.
     pub(crate) fn difference(&self, a: usize, b: usize) -> (f64, f64) {
-        moments(self.parts.iter().map(
-            |Part {
-                 weight,
-                 prediction: p,
-                 ..
-             }| {
-                let variance = p.variance[a] + p.variance[b] - 2.0 * p.covariance(a, b);
-                (*weight, p.mean[a] - p.mean[b], variance.max(0.0))
-            },
-        ))
+        let part = |part: &Part| {
+            let p = &part.prediction;
+            let variance = p.variance[a] + p.variance[b] - 2.0 * p.covariance(a, b);
+            (part.weight, p.mean[a] - p.mean[b], variance.max(0.0))
+        };
+        moments(self.parts.iter().map(part))
     }
 
     /// The posterior of setting `i` against the `incumbent`. With a `sample_variance` the

@@ -1,7 +1,7 @@
 //! One window of steps under one setting: what is discarded, what is a stall, and where the
 //! start-up ends.
 
-use crate::center::{huber_center, median};
+use crate::center::{MAD_TO_SD, huber_center, median};
 
 /// A step longer than this many running medians is a stall (a checkpoint, validation, the machine),
 /// not a measurement.
@@ -102,7 +102,7 @@ impl Window {
         let tail = &self.log_times[count - count.min(steps.div_ceil(2).max(SETTLED_STEPS))..];
         let level = median(tail);
         let deviations: Vec<f64> = tail.iter().map(|l| (l - level).abs()).collect();
-        let excess = STARTUP_EXCESS_MIN.max(3.0 * 1.4826 * median(&deviations));
+        let excess = STARTUP_EXCESS_MIN.max(3.0 * MAD_TO_SD * median(&deviations));
         // The first step of the settled run has to be settled itself, or a slow first step would
         // pass with two good ones.
         let settled = |run: &[f64]| run[0] - level <= excess && median(run) - level <= excess;
