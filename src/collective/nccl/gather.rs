@@ -6,8 +6,7 @@ use crate::gpu::layout::{places, room};
 use crate::gpu::{Call, Number};
 use crate::tensor::Span;
 
-// ---- broadcast
-// -----------------------------------------------------------------------------------------------------
+// ---- broadcast ----------------------------------------------------------------------------------
 
 pub(super) fn broadcast_bytes(batch: &Batch<'_>) -> usize {
     match batch.spans {
@@ -87,8 +86,7 @@ fn copies(entries: impl Iterator<Item = crate::gpu::Entry>) -> Vec<Copies> {
     }
 }
 
-// ---- allgather
-// -----------------------------------------------------------------------------------------------------
+// ---- allgather ----------------------------------------------------------------------------------
 
 /// Offsets of the ranks' parts in the gathered data, and its end: in the output if there is one
 /// tensor, or in the fusion buffer, where each rank has all its tensors one after another.
@@ -204,8 +202,7 @@ fn gathering(at: &[usize], rank: usize, input: u64, output: u64) -> Vec<Call> {
     lengths().enumerate().filter_map(broadcast).collect()
 }
 
-// ---- alltoall
-// ------------------------------------------------------------------------------------------------------
+// ---- alltoall -----------------------------------------------------------------------------------
 
 fn received(batch: &Batch<'_>, tensor: usize, set_rank: SetRank) -> usize {
     let SetRank { rank, size } = set_rank;

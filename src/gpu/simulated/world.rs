@@ -114,8 +114,7 @@ impl World {
         }
     }
 
-    // ---- handles
-    // -----------------------------------------------------------------------------------------------
+    // ---- handles --------------------------------------------------------------------------------
 
     pub(super) fn event(&mut self, at: usize, event: Event) -> Result<&mut Point, String> {
         match self.devices[at].events.get_mut(&event.0) {
@@ -198,8 +197,7 @@ impl World {
         Ok(())
     }
 
-    // ---- communicators
-    // -----------------------------------------------------------------------------------------
+    // ---- communicators --------------------------------------------------------------------------
 
     pub(super) fn unique_id(&mut self) -> UniqueId {
         let mut id = [0x5a; 128];
@@ -293,8 +291,7 @@ impl World {
         self.groups[member.group].is_done(turn)
     }
 
-    // ---- work
-    // --------------------------------------------------------------------------------------------------
+    // ---- work -----------------------------------------------------------------------------------
 
     pub(super) fn put(&mut self, at: usize, stream: Stream, work: Work) -> Result<(), String> {
         if self.devices[at].captured.contains(&stream.0) {

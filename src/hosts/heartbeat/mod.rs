@@ -82,8 +82,8 @@ struct Set {
     members: Arc<[usize]>,
     /// Whom this rank tells of rings: a rank of each host that its own host tells.
     next_hosts: Vec<usize>,
-    /// Rung under the lock of the sets: a bell that were rung for longer than its set is known
-    /// would keep the host's shared memory.
+    /// Rung under the lock of the sets, so that it is not rung after its set was removed: it would
+    /// keep the host's shared memory.
     bell: Arc<dyn Bell>,
     /// The highest cycle that this rank has told them of.
     told: u64,
@@ -132,11 +132,10 @@ impl Heartbeat {
         heartbeat
     }
 
-    // ---- from any thread
-    // -----------------------------------------------------------------------------------
+    // ---- from any thread ------------------------------------------------------------------------
 
-    /// Has `bell` hear of rings for `set`, the process set of these job ranks, and `next_hosts` of
-    /// this rank's.
+    /// From now on, requests for a cycle of `set`, the process set of these job ranks, ring `bell`,
+    /// and this rank forwards them to `next_hosts`.
     pub(crate) fn listen(
         &self,
         set: u64,
@@ -387,8 +386,7 @@ impl Heartbeat {
         lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
 
-    // ---- telling
-    // -------------------------------------------------------------------------------------------
+    // ---- telling --------------------------------------------------------------------------------
 
     /// Tells the next hosts of `set` of a ring, once.
     fn tell_of_ring(&self, set: u64, cycle: u64) {
@@ -425,8 +423,7 @@ impl Heartbeat {
             .collect()
     }
 
-    // ---- on the engine's thread
-    // -----------------------------------------------------------------------------
+    // ---- on the engine's thread -----------------------------------------------------------------
 
     /// Takes in what a neighbour says.
     fn hear(&self, envelope: Envelope) {

@@ -134,14 +134,14 @@ impl HostsTransport {
         self.places.hosts[self.places.own][0] == self.rank
     }
 
-    /// What an error of the host's is to this rank: the reason why it is over for all, where the
-    /// heartbeat has one. Who gave up on a rank elsewhere has failed the ranks of its host, but is
-    /// not to blame.
+    /// Returns the heartbeat's error for the job, if it has one, and the error from this host
+    /// otherwise. A rank that ends because of a lost rank on another host fails the ranks of its
+    /// own host, but is not the cause.
     fn error_of_host(&self, error: Error) -> Error {
         let began = Instant::now();
         loop {
             match (self.job.heartbeat.check_set(self.set), &error) {
-                // Of a rank's own error its host knows more.
+                // The host has the full text of an error of its own rank.
                 (
                     Err(Error::Peer(PeerError::Failed { rank, .. })),
                     Error::Peer(PeerError::Failed { rank: here, .. }),

@@ -11,7 +11,7 @@ mod log;
 mod source;
 mod tables;
 
-use ronde_tuner::{Action, Error, Parameter, Phase, Session, SessionConfig, Space};
+use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space};
 
 pub(crate) use change::Change;
 pub(crate) use lists::{APART, CHOSEN, DRIFT, FLAT, GAINS};
@@ -80,8 +80,8 @@ pub(crate) struct Run {
 struct Job {
     session: Session,
     source: Source,
-    start: ronde_tuner::Point,
-    setting: ronde_tuner::Point,
+    start: Point,
+    setting: Point,
     stay: Stay,
     resolution_ms: f64,
     /// Factor on all steps.
@@ -168,14 +168,19 @@ impl Job {
 
     fn state(&self) -> State {
         let is_searching = self.phase() != Phase::Final;
-        // A check after the verdict visits the other setting for a few steps.
-        let verdict = self.session.verdict_if_stopped().filter(|_| !is_searching);
-        let in_force = verdict.map_or(self.setting, |verdict| verdict.chosen);
         State {
-            is_away: in_force != self.start,
+            is_away: settled(&self.session) != self.start,
             is_searching,
         }
     }
+}
+
+/// Returns the setting of the verdict, which is not in force during the visits of a check; the
+/// setting in force if there is no verdict.
+pub(crate) fn settled(session: &Session) -> Point {
+    let verdict = session.verdict_if_stopped();
+    let verdict = verdict.filter(|_| session.progress().phase == Phase::Final);
+    verdict.map_or(session.setting(), |verdict| verdict.chosen)
 }
 
 impl Process {

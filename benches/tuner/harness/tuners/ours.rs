@@ -11,6 +11,7 @@ use ronde_tuner::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use super::super::attacks::settled;
 use super::super::job::Job;
 use super::super::outcome::STEPS;
 use super::super::truth::{
@@ -169,7 +170,7 @@ impl Tuner for Ours {
             driven.step(job);
         }
         job.ended(driven.session.progress().phase != Phase::Final);
-        driven.settled()
+        setting(&settled(&driven.session))
     }
 }
 
@@ -221,14 +222,6 @@ impl<'a> Driven<'a> {
     /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         self.setting
-    }
-
-    /// Returns the setting of the verdict, which is not in force during the visits of a check; the
-    /// setting in force if there is no verdict.
-    fn settled(&self) -> Setting {
-        let verdict = self.session.verdict_if_stopped();
-        let verdict = verdict.filter(|_| self.session.progress().phase == Phase::Final);
-        verdict.map_or(self.setting, |verdict| setting(&verdict.chosen))
     }
 
     /// Makes the job take a step, and executes the session's action.
