@@ -137,7 +137,7 @@ pub enum Warning {
     },
     /// The measurements contradict the model.
     #[error(
-        "after {observations} settings the model has {weight_percent} % of the weight: the measurements contradict it, and the search goes on mostly without it"
+        "predictions did not match the first {observations} measurements; continuing mostly on measurements (weight of the model: {weight_percent} %)"
     )]
     ModelDoubted {
         /// Number of settings observed so far.

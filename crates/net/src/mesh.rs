@@ -870,7 +870,7 @@ impl Core {
     fn control(&mut self, link: &mut Link, index: usize, message: Control) -> Result<(), End> {
         match (message, link.rank) {
             (Control::Hello(hello), None) => self.on_hello(link, index, hello),
-            (message, None) => Err(End::Invalid(format!("{message:?} before the hello"))),
+            (_, None) => Err(End::Invalid("a message before the hello".to_owned())),
             (Control::Start(peers), Some(0)) if self.phase == Phase::Waiting => {
                 self.on_start(peers).map_err(End::Invalid)
             }

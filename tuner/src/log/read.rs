@@ -84,8 +84,6 @@ pub struct LogRow {
     pub predicted_step_ms: Option<f64>,
     /// Ronde: share of the step spent in negotiation.
     pub negotiate_share: Option<f64>,
-    /// Columns that are none of these, by name, with what stands there.
-    pub other: Vec<(String, String)>,
 }
 
 /// A line that was left out, or a field that was.

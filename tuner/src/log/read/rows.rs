@@ -2,7 +2,7 @@
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-use super::sections::Section;
+use super::sections::{Section, lines};
 use super::{LogContents, LogRow, LogWarning, best};
 
 /// Reads one log.
@@ -19,11 +19,17 @@ pub(super) fn contents(section: &Section) -> LogContents {
         ..LogContents::default()
     };
     let mut record = StringRecord::new();
+    let (mut line, mut counted) = (section.lines_before + 1, 0);
     // No error is possible: the text is UTF-8, and a row may have any number of fields.
     while reader.read_record(&mut record).unwrap_or(false) {
+        let start = start(&record, section);
+        line += lines(&section.text[counted..start]).count() as u64;
+        counted = start;
+        let has_end = (reader.position().byte() as usize) < section.text.len()
+            || section.text.ends_with(['\r', '\n']);
         // A spreadsheet ends each row with as many separators as its widest one has.
         if !record.iter().all(str::is_empty) {
-            log.take(&header, &record, section);
+            log.take(&header, &record, section.separator, (line, has_end));
         }
     }
     log.best = best(&log);
@@ -31,8 +37,14 @@ pub(super) fn contents(section: &Section) -> LogContents {
 }
 
 impl LogContents {
-    fn take(&mut self, header: &StringRecord, record: &StringRecord, section: &Section) {
-        let (line, has_end) = place(record, section);
+    /// Adds the record as a row, or warns. It begins on `line`; `has_end`: with a line end after it.
+    fn take(
+        &mut self,
+        header: &StringRecord,
+        record: &StringRecord,
+        separator: u8,
+        (line, has_end): (u64, bool),
+    ) {
         let (found, expected) = (record.len(), header.len());
         if found > expected {
             return self.warn(LogWarning::TooLong {
@@ -57,7 +69,7 @@ impl LogContents {
         };
         for (column, value) in header.iter().zip(record) {
             // An empty field is nothing to warn of.
-            if let Err(expected) = row.set(column, value, section.separator)
+            if let Err(expected) = row.set(column, value, separator)
                 && !value.is_empty()
             {
                 self.warn(LogWarning::Field {
@@ -112,20 +124,15 @@ impl LogRow {
             "step_ms_ci95" => number(&mut self.step_ms_ci95)?,
             "predicted_step_ms" => number(&mut self.predicted_step_ms)?,
             "negotiate_share" => number(&mut self.negotiate_share)?,
-            _ => self.other.push((column.to_owned(), value.to_owned())),
+            _ => {}
         }
         Ok(())
     }
 }
 
-/// The line of a record, and whether that line has its end.
-fn place(record: &StringRecord, section: &Section) -> (u64, bool) {
-    let position = record.position();
-    let (start, line) = position.map_or((0, 0), |at| (at.byte() as usize, at.line()));
+/// Where a record begins in the section. The parser counts empty lines before a record to it.
+fn start(record: &StringRecord, section: &Section) -> usize {
+    let start = record.position().map_or(0, |at| at.byte() as usize);
     let rest = section.text.get(start..).unwrap_or_default();
-    // The parser counts empty lines before a record to it.
-    let record = rest.trim_start_matches(['\r', '\n']);
-    let skipped = rest[..rest.len() - record.len()].matches('\n').count() as u64;
-    let line = section.lines_before + line + skipped;
-    (line, record.contains(['\r', '\n']))
+    start + rest.len() - rest.trim_start_matches(['\r', '\n']).len()
 }

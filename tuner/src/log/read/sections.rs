@@ -51,7 +51,7 @@ pub(super) fn sections(text: &str) -> Result<Vec<Section<'_>>, LogError> {
 }
 
 /// The lines with where they begin; they end as on Unix, on Windows or as on old Macs.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut offset = 0;
     std::iter::from_fn(move || {
         let rest = text.get(offset..).filter(|rest| !rest.is_empty())?;
