@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..common.exceptions import HorovodInternalError
 
 #: In the messages of TensorFlow's errors of these operations.
-_OPS = ("RondeCollective", "RondeSubmit", "RondeWait", "Horovod has")
+_OPS = ("RondeCollective", "RondeExchange", "RondeSubmit", "RondeWait", "Horovod has")
 
 
 class _Both(HorovodInternalError):

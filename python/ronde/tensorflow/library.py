@@ -35,7 +35,7 @@ _GROUP = 1
 _MEMBERS_ONLY = 2
 _HELD = 4
 
-_OPS = ("RondeCollective", "RondeSubmit", "RondeWait", "RondeQuery")
+_OPS = ("RondeCollective", "RondeExchange", "RondeSubmit", "RondeWait", "RondeQuery")
 
 
 def _check_version() -> None:
@@ -78,6 +78,7 @@ def _functions() -> dict[str, Any]:
 _check_version()
 _generated = _functions()
 _collective = _generated["ronde_collective"]
+_exchange = _generated["ronde_exchange"]
 _submit = _generated["ronde_submit"]
 _wait = _generated["ronde_wait"]
 _query = _generated["ronde_query"]
@@ -146,10 +147,11 @@ def collective(
     """
     check_not_compiled()
     attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, _GROUP * is_group)
-    types = _types(tensors) if results is None else results
     with _errors() if tf.executing_eagerly() else contextlib.nullcontext():
-        outputs = _collective(tensors, R=types, **attributes)
-    return list(outputs) if types else []
+        if results is not None:
+            return list(_exchange(tensors, R=results, **attributes))
+        outputs = _collective(tensors, **attributes)
+    return list(outputs) if tensors else []
 
 
 def submit(

@@ -322,6 +322,7 @@ def _float_of(bits: int) -> float:
 
 
 @tf.RegisterGradient("RondeCollective")
+@tf.RegisterGradient("RondeExchange")
 @unconverted
 def _collective_gradient(operation: Any, *grads: tf.Tensor) -> list[Optional[tf.Tensor]]:
     """Gradients of all operations, with operations of the same kind of names."""

@@ -13,7 +13,7 @@ use super::library::{Compute, Create, Delete, Opaque, Status, table};
 /// An op and its kernel.
 struct Op {
     name: &'static CStr,
-    attributes: &'static [&'static CStr],
+    attributes: &'static [&'static [&'static CStr]],
     inputs: &'static [&'static CStr],
     outputs: &'static [&'static CStr],
     /// Names of the arguments, all in host memory.
@@ -24,7 +24,7 @@ struct Op {
 }
 
 /// Attributes of [`Call`](crate::collective::Call), factors as the bits of 64-bit floats; and
-/// element types of tensors and results.
+/// element types of the tensors.
 const CALL: &[&CStr] = &[
     c"kind: int",
     c"op: int",
@@ -35,13 +35,27 @@ const CALL: &[&CStr] = &[
     c"flags: int",
     c"names: list(string)",
     c"T: list(type) >= 0",
-    c"R: list(type) >= 0",
 ];
 
+/// Element types of the results.
+const RESULTS: &[&CStr] = &[c"R: list(type) >= 0"];
+
 const OPS: &[Op] = &[
+    // Results have the types of the tensors: each list of types costs time in eager execution.
     Op {
         name: c"RondeCollective",
-        attributes: CALL,
+        attributes: &[CALL],
+        inputs: &[c"tensors: T"],
+        outputs: &[c"results: T"],
+        arguments: &[c"tensors", c"results"],
+        create: create_collective,
+        compute: compute_collective,
+        delete: delete_collective,
+    },
+    // Alltoall and join, whose results have other types.
+    Op {
+        name: c"RondeExchange",
+        attributes: &[CALL, RESULTS],
         inputs: &[c"tensors: T"],
         outputs: &[c"results: R"],
         arguments: &[c"tensors", c"results"],
@@ -51,7 +65,7 @@ const OPS: &[Op] = &[
     },
     Op {
         name: c"RondeSubmit",
-        attributes: CALL,
+        attributes: &[CALL, RESULTS],
         inputs: &[c"tensors: T"],
         outputs: &[c"token: int64", c"values: R"],
         arguments: &[c"tensors", c"token", c"values"],
@@ -61,7 +75,7 @@ const OPS: &[Op] = &[
     },
     Op {
         name: c"RondeWait",
-        attributes: &[c"N: int >= 1", c"step: int", c"R: list(type) >= 0"],
+        attributes: &[&[c"N: int >= 1", c"step: int"], RESULTS],
         inputs: &[c"tokens: N * int64"],
         outputs: &[c"results: R"],
         arguments: &[c"tokens", c"results"],
@@ -71,7 +85,7 @@ const OPS: &[Op] = &[
     },
     Op {
         name: c"RondeQuery",
-        attributes: &[c"what: int", c"process_set: int"],
+        attributes: &[&[c"what: int", c"process_set: int"]],
         inputs: &[],
         outputs: &[c"value: int32"],
         arguments: &[c"value"],
@@ -108,7 +122,7 @@ fn define(op: &Op) -> Result<(), String> {
     // SAFETY: texts end with a null byte and are copied; registration takes the builder over.
     unsafe {
         let builder = (table.new_op)(op.name.as_ptr());
-        for attribute in op.attributes {
+        for attribute in op.attributes.iter().copied().flatten() {
             (table.op_attribute)(builder, attribute.as_ptr());
         }
         for input in op.inputs {
