@@ -66,6 +66,8 @@ mod tests {
             "algo=<b>|t|u",
             "--check",
             "loss=(.*)",
+            "--env",
+            "FLAGS=--a={algo} --b",
             "--",
             "a&b",
             "{algo}",
@@ -123,7 +125,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with("Command with this setting\n    'a&b' t\n"),
+            text.ends_with("Command with this setting\n    FLAGS='--a=t --b' 'a&b' t\n"),
             "{text}"
         );
     }

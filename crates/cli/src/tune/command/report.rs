@@ -204,12 +204,13 @@ impl<'a> Report<'a> {
         let config = Path::new("{config}");
         let (parameters, chosen) = (job.plan.parameters(), &self.verdict.chosen);
         let filled = job.template.fill(parameters, chosen, config);
+        let quoted = |text: &str| shlex::try_quote(text).map_or(text.to_owned(), Cow::into_owned);
+        // A shell takes a quoted `name=` for a program.
         let variables = filled.variables.iter();
-        let variables = variables.map(|(name, text)| format!("{name}={text}"));
-        let words = filled.command.iter().map(|word| word.to_string_lossy());
-        let words: Vec<String> = variables.chain(words.map(Cow::into_owned)).collect();
-        let line = shlex::try_join(words.iter().map(String::as_str));
-        let line = line.unwrap_or_else(|_| words.join(" "));
+        let variables = variables.map(|(name, text)| format!("{name}={}", quoted(text)));
+        let words = filled.command.iter();
+        let words = words.map(|word| quoted(&word.to_string_lossy()));
+        let line = variables.chain(words).collect::<Vec<_>>().join(" ");
         let mut use_it = Section::new("use", "Command with this setting").code([line]);
         if let Some(config) = filled.config {
             use_it = use_it.text("The configuration file with these values:");
