@@ -40,38 +40,35 @@ const CALL: &[&CStr] = &[
 /// Element types of the results.
 const RESULTS: &[&CStr] = &[c"R: list(type) >= 0"];
 
+/// Operations whose results have the types of the tensors: each list of types costs time in eager
+/// execution.
+const COLLECTIVE: Op = Op {
+    name: c"RondeCollective",
+    attributes: &[CALL],
+    inputs: &[c"tensors: T"],
+    outputs: &[c"results: T"],
+    arguments: &[c"tensors", c"results"],
+    create: create_collective,
+    compute: compute_collective,
+    delete: delete_collective,
+};
+
 const OPS: &[Op] = &[
-    // Results have the types of the tensors: each list of types costs time in eager execution.
-    Op {
-        name: c"RondeCollective",
-        attributes: &[CALL],
-        inputs: &[c"tensors: T"],
-        outputs: &[c"results: T"],
-        arguments: &[c"tensors", c"results"],
-        create: create_collective,
-        compute: compute_collective,
-        delete: delete_collective,
-    },
+    COLLECTIVE,
     // Alltoall and join, whose results have other types.
     Op {
         name: c"RondeExchange",
         attributes: &[CALL, RESULTS],
-        inputs: &[c"tensors: T"],
         outputs: &[c"results: R"],
-        arguments: &[c"tensors", c"results"],
-        create: create_collective,
-        compute: compute_collective,
-        delete: delete_collective,
+        ..COLLECTIVE
     },
     Op {
         name: c"RondeSubmit",
         attributes: &[CALL, RESULTS],
-        inputs: &[c"tensors: T"],
         outputs: &[c"token: int64", c"values: R"],
         arguments: &[c"tensors", c"token", c"values"],
-        create: create_collective,
         compute: compute_submit,
-        delete: delete_collective,
+        ..COLLECTIVE
     },
     Op {
         name: c"RondeWait",

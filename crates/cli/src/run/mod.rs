@@ -34,7 +34,7 @@ pub use guard::{GUARD, guard_main};
 pub(crate) use hosts::HostsError;
 pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
-pub(crate) use mpirun::MpirunError;
+pub(crate) use mpirun::{MpirunError, quoted};
 pub use spec::{LaunchError, LaunchSpec, Output};
 pub(crate) use ssh::SshError;
 pub use ssh::{AGENT, agent_main};
@@ -290,10 +290,10 @@ fn start_by_mpirun(
     };
     let line = launch.line()?;
     if only_print {
-        return Ok(print(&format!("{}\n", mpirun::quoted(&line))));
+        return Ok(print(&format!("{}\n", quoted(&line))));
     }
     if args.verbose {
-        eprintln!("ronde run: {}", mpirun::quoted(&line));
+        eprintln!("ronde run: {}", quoted(&line));
     }
     Err(mpirun::exec(&line).into())
 }

@@ -413,7 +413,7 @@ fn split(text: &str) -> Result<Vec<String>, MpirunError> {
 }
 
 /// Quotes the command line so that it can be pasted into a shell.
-pub(super) fn quoted(line: &[OsString]) -> String {
+pub(crate) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
     let quoted = words.map(|word| {
         shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned())

@@ -37,7 +37,7 @@ pub(super) fn contents(section: &Section) -> LogContents {
 }
 
 impl LogContents {
-    /// Adds the record as a row, or warns. It begins on `line`; `has_end`: with a line end after it.
+    /// Adds the record, which begins on `line`, as a row, or warns. `has_end`: a line end follows.
     fn take(
         &mut self,
         header: &StringRecord,

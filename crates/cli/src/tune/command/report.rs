@@ -1,6 +1,5 @@
 //! Report of a search: the verdict, the table of settings, and what to run.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use ronde_command::{
@@ -12,6 +11,7 @@ use super::figures;
 use super::job::Job;
 use crate::present::units::{NONE, change, changes, counted, duration, percent, short};
 use crate::present::{List, Look, Section, Table, markdown, text};
+use crate::run::quoted;
 
 /// Scatter of the runs of one setting, as a share, above which the report warns.
 const SCATTER_MOST: f64 = 0.05;
@@ -204,13 +204,11 @@ impl<'a> Report<'a> {
         let config = Path::new("{config}");
         let (parameters, chosen) = (job.plan.parameters(), &self.verdict.chosen);
         let filled = job.template.fill(parameters, chosen, config);
-        let quoted = |text: &str| shlex::try_quote(text).map_or(text.to_owned(), Cow::into_owned);
         // A shell takes a quoted `name=` for a program.
         let variables = filled.variables.iter();
-        let variables = variables.map(|(name, text)| format!("{name}={}", quoted(text)));
-        let words = filled.command.iter();
-        let words = words.map(|word| quoted(&word.to_string_lossy()));
-        let line = variables.chain(words).collect::<Vec<_>>().join(" ");
+        let variables = variables.map(|(name, text)| format!("{name}={}", quoted(&[text.into()])));
+        let words = variables.chain([quoted(&filled.command)]);
+        let line = words.collect::<Vec<_>>().join(" ");
         let mut use_it = Section::new("use", "Command with this setting").code([line]);
         if let Some(config) = filled.config {
             use_it = use_it.text("The configuration file with these values:");
