@@ -1,0 +1,206 @@
+//! The list of connections: how they begin and how they end.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use mio::net::TcpListener;
+use mio::{Interest, Token};
+
+use super::{Core, LINKS, LISTENER, Phase};
+use crate::address;
+use crate::control::Control;
+use crate::error::{Loss, NetError};
+use crate::link::{End, Link};
+
+/// Most connections at a time that have not proved that they know the secret: beyond, the oldest
+/// one is closed.
+const UNAUTHENTICATED_MAX: usize = 128;
+/// Most refused connections that an error lists.
+const NOTES_MAX: usize = 8;
+
+impl Core {
+    /// Listens on `address`.
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
+        let failed = |error: std::io::Error| NetError::Listen {
+            rank: self.config.rank,
+            address,
+            reason: error.to_string(),
+        };
+        let mut listener = TcpListener::bind(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        self.poll
+            .registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)
+            .map_err(failed)?;
+        self.listener = Some(listener);
+        Ok(bound)
+    }
+
+    /// Begins to connect to `rank`; how it ends is in `by_rank` or in `attempts`.
+    pub(crate) fn begin_connect(&mut self, rank: usize, address: SocketAddr) {
+        self.attempts.remove(&rank);
+        let outcome = address::connect(address, self.config.interface)
+            .and_then(|stream| self.add(Link::connecting(stream, address, rank)));
+        if let Err(error) = outcome {
+            self.attempts.insert(rank, error.into());
+        }
+    }
+
+    /// Listens where the other ranks look for rank 0.
+    pub(crate) fn listen_as_server(&mut self) -> Result<(), NetError> {
+        let server = self.config.server;
+        if !self.config.on_all_interfaces {
+            return self.listen(server).map(drop);
+        }
+        // The address of IPv6 accepts connections of both versions, where the kernel has IPv6.
+        let any = |ip: IpAddr| SocketAddr::new(ip, server.port());
+        self.listen(any(Ipv6Addr::UNSPECIFIED.into()))
+            .or_else(|_| self.listen(any(Ipv4Addr::UNSPECIFIED.into())))
+            .map(drop)
+    }
+
+    /// Whether a connection to `rank` is being made.
+    pub(crate) fn is_connecting(&self, rank: usize) -> bool {
+        let mut links = self.links.iter().flatten();
+        links.any(|link| link.rank == Some(rank) && !link.is_open())
+    }
+
+    fn add(&mut self, mut link: Link) -> std::io::Result<()> {
+        let free = self.links.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() - 1
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(LINKS + index);
+        self.poll
+            .registry()
+            .register(&mut link.stream, token, interest)?;
+        self.links[index] = Some(link);
+        Ok(())
+    }
+
+    pub(super) fn accept(&mut self) {
+        loop {
+            let Some(Ok((stream, address))) = self.listener.as_ref().map(TcpListener::accept)
+            else {
+                // Also after an error: the listener reports the next connection again.
+                return;
+            };
+            let accepted = address::configure(&stream)
+                .map_err(NetError::system("setsockopt"))
+                .and_then(|()| Link::accepted(stream, address))
+                .and_then(|link| self.add(link).map_err(NetError::system("epoll_ctl")));
+            if let Err(error) = accepted {
+                tracing::debug!(%address, %error, "a connection cannot be accepted");
+            }
+            let unauthenticated = |link: &Option<Link>| {
+                let link = link.as_ref().filter(|link| link.is_unauthenticated())?;
+                link.deadline
+            };
+            let waiting = self.links.iter().map(unauthenticated);
+            if waiting.clone().flatten().count() > UNAUTHENTICATED_MAX {
+                let oldest = waiting
+                    .enumerate()
+                    .filter(|(_, deadline)| deadline.is_some());
+                if let Some((index, _)) = oldest.min_by_key(|(_, deadline)| *deadline) {
+                    self.links[index] = None;
+                }
+            }
+        }
+    }
+
+    /// The open connection to `rank`.
+    pub(crate) fn link_to(&mut self, rank: usize) -> Option<&mut Link> {
+        let index = *self.by_rank.get(&rank)?;
+        self.links[index].as_mut()
+    }
+
+    /// Sends a control message to `rank`, if it is connected.
+    pub(crate) fn tell(&mut self, rank: usize, message: &Control) {
+        if let Some(&index) = self.by_rank.get(&rank) {
+            if let Some(link) = &mut self.links[index] {
+                link.outbound.push_control(message);
+            }
+            self.write(index);
+        }
+    }
+
+    /// Sends a control message to all connected ranks.
+    pub(crate) fn tell_all(&mut self, message: &Control) {
+        let ranks: Vec<usize> = self.by_rank.keys().copied().collect();
+        ranks.into_iter().for_each(|rank| self.tell(rank, message));
+    }
+
+    /// Ends the connection at `index`.
+    pub(super) fn end(&mut self, index: usize, end: End) {
+        let Some(mut link) = self.links.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let address = link.address;
+        let open = link
+            .rank
+            .filter(|rank| self.by_rank.get(rank) == Some(&index));
+        let Some(rank) = open else {
+            tracing::debug!(%address, %end, "a connection has ended before it was open");
+            match link.rank {
+                Some(rank) => {
+                    self.attempts.insert(rank, end);
+                }
+                None => self.note(&link, &end),
+            }
+            return;
+        };
+        self.by_rank.remove(&rank);
+        if link.is_leaving {
+            let error = NetError::Left {
+                rank,
+                host: self.host(rank),
+            };
+            link.outbound.fail(&error);
+            self.inbox.fail(Some(rank), &error);
+            self.left.insert(rank);
+            return;
+        }
+        match (self.phase, end) {
+            (Phase::Gathering, end) => {
+                self.push_note(format!("rank {rank} from {address}: {end}"));
+                self.peers.remove(&rank);
+            }
+            (Phase::Waiting, end) => {
+                self.attempts.insert(rank, end);
+            }
+            (Phase::Started, End::Invalid(problem)) => {
+                let error = self.invalid(rank, problem);
+                self.give_up(rank, error);
+            }
+            (Phase::Leaving, _) => {}
+            (Phase::Started, End::Closed) => self.lose(rank, Loss::Closed),
+            (Phase::Started, end) => {
+                let reason = end.to_string();
+                self.lose(rank, Loss::Failed { reason });
+            }
+        }
+        if let Some(error) = &self.verdict {
+            link.outbound.fail(error);
+        }
+    }
+
+    /// Keeps the reason why a connection was refused, for the error about missing ranks.
+    fn note(&mut self, link: &Link, end: &End) {
+        let ip = link.address.ip();
+        match end {
+            End::WrongSecret => {
+                self.push_note(format!("a connection from {ip} with another secret"))
+            }
+            End::Refused(reason) | End::Later(reason) => self.push_note(reason.clone()),
+            _ => {}
+        }
+    }
+
+    fn push_note(&mut self, note: String) {
+        tracing::warn!("{note}");
+        if self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}
