@@ -30,10 +30,10 @@ def model_and_loss(name, batch):
 
     if name == "cnn":
         model = models.ResNet50(width=16)
-        images, labels = torch.randn(batch, 3, 64, 64), torch.randint(1000, (batch,))
+        images, labels = torch.randn(batch, 3, 32, 32), torch.randint(1000, (batch,))
         return model, lambda: functional.cross_entropy(model(images), labels)
     model = models.Transformer(layers=6, width=128)
-    tokens = torch.randint(4096, (batch, 64))
+    tokens = torch.randint(4096, (batch, 32))
     inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
     return model, lambda: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
 
@@ -73,7 +73,7 @@ def tune(step, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=["cnn", "transformer"], required=True)
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--tuning-steps", type=int, default=0, help="0: no tuner")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--out", required=True)

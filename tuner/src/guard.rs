@@ -10,8 +10,8 @@
 //! default, whatever the environment does. Given the environment, the sign of each pair difference
 //! is then an independent fair coin, so autocorrelation, periods and several modes of the step time
 //! cannot produce a direction. The test is Student's t on the relative pair differences, weighted
-//! by the square root of the visit's length, with a standard error not below the one of independent
-//! steps (Welch). Group-sequential looks spend the error of the contest; contest m of a job gets A
+//! by the square root of the visit's length; of less than 8 pairs, with a standard error not below
+//! the one of independent steps (Welch). Group-sequential looks spend the error of the contest; contest m of a job gets A
 //! / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of
 //! the look that decided, so it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the
 //! assumptions.
@@ -33,10 +33,11 @@ use crate::tuner::design::generator;
 const ERROR_BUDGET: f64 = 0.025;
 /// Pairs after which a contest is looked at, and the share of its error that each look spends; the
 /// rest is the last look's.
-const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.10), (10, 0.10)];
-/// Looks by active steps, at the first pair end with so many, and their shares; the last ones are
-/// for gains that spikes hide, and only a candidate that looks faster gets there.
-const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.15), (340, 0.15), (500, 0.15)];
+const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.05), (10, 0.05)];
+/// Looks by active steps, at the first pair end with so many, and their shares; the first is for
+/// small gains, the others for those that spikes hide. Only a candidate that looks faster gets
+/// there.
+const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.30), (340, 0.125), (500, 0.125)];
 /// Steps are winsorized at this multiple of the pooled median. At 3, the interval would cover a
 /// clipped mean only.
 pub(crate) const WINSOR_FACTOR: f64 = 30.0;
@@ -48,8 +49,9 @@ const STEPS_MIN: usize = 40;
 const GAIN_LARGE: f64 = 0.10;
 /// The contest ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
-/// Pairs from which a candidate with a larger unclipped mean is dropped.
-const PAIRS_FOR_RAW: usize = 8;
+/// Pairs from which their scatter alone is the standard error, and a candidate with a larger
+/// unclipped mean is dropped.
+const PAIRS_MANY: usize = 8;
 
 /// One side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,7 +261,7 @@ impl Guard {
         }
         let is_small = difference.center - difference.se > -GAIN_MIN;
         let is_last = late.is_some() && self.is_over();
-        if is_last || is_small || (self.pairs.len() >= PAIRS_FOR_RAW && candidate > default) {
+        if is_last || is_small || (self.pairs.len() >= PAIRS_MANY && candidate > default) {
             return Decision::KeepDefault;
         }
         Decision::Undecided
@@ -283,7 +285,8 @@ impl Guard {
         let squares: f64 = deviations.map(|deviation| deviation.powi(2)).sum();
         let paired = (squares * count / (count - 1.0)).sqrt() / weights;
         let welch = (squared_error(&default) + squared_error(&candidate)).sqrt() / middle;
-        let se = paired.max(welch);
+        let is_few = self.pairs.len() < PAIRS_MANY;
+        let se = if is_few { paired.max(welch) } else { paired };
         let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
         let half_width = student.inverse_cdf(1.0 - error) * se;
         (center.is_finite() && half_width.is_finite()).then_some(Difference {
@@ -319,8 +322,7 @@ impl Guard {
 fn lengths(number: usize) -> RangeInclusive<usize> {
     match number {
         ..=5 => 3..=4,
-        6..=8 => 6..=10,
-        _ => 10..=16,
+        _ => 7..=10,
     }
 }
 

@@ -113,6 +113,8 @@ pub struct Session {
     /// The setting in force, and its window.
     setting: Point,
     window: Window,
+    /// Entries of this search before a comparison.
+    entries: usize,
     /// The setting was changed since its last steps were added to its sample.
     enters: bool,
     /// The job may still be starting up.
@@ -188,6 +190,7 @@ impl Session {
             recorded_default: None,
             setting: start,
             window: Window::default(),
+            entries: 0,
             enters: true,
             asks_next: false,
             sample: 0,

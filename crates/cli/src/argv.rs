@@ -1,5 +1,6 @@
-//! Preprocessing of the arguments for clap: rewrites Horovod's single-dash flags (`-np 4`) and
-//! separates the command of `ronde run` from the options.
+//! Command lines: preprocessing of the arguments for clap, and quoting for a shell. Preprocessing
+//! rewrites Horovod's single-dash flags (`-np 4`) and separates the command of `ronde run` from the
+//! options.
 //!
 //! Arguments are rewritten only up to `--` or the command, which belong to the user and are passed
 //! on unchanged. To find the beginning of the command, the code has to know which options take
@@ -14,6 +15,15 @@ const SINGLE_DASH: &[(&str, &str)] = &[
     ("-cb", "--check-build"),
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
 ];
+
+/// Quotes the command line so that it can be pasted into a shell.
+pub(crate) fn quoted(line: &[OsString]) -> String {
+    let words = line.iter().map(|word| word.to_string_lossy());
+    let quoted = words.map(|word| {
+        shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned())
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
 
 /// Rewrites the arguments of a subcommand: replaces single-dash flags by double-dash flags, and
 /// inserts `--` before the command if the subcommand takes one and the user gave no `--`.

@@ -7,9 +7,6 @@ use crate::session::verdict::{Phase, percent_text};
 use crate::tuner::proposal::Proposal;
 use crate::{Action, Point, Warning};
 
-/// Least predicted gain, in log step time, that starts a comparison where the search began at a
-/// setting of an earlier one: most of these are still good.
-const GAIN_MIN_RETUNED: f64 = 0.015;
 /// Comparisons of one search: further ones would have little error left, and the second costs C of
 /// the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;
@@ -51,12 +48,7 @@ impl Session {
         if winner == start || winner == self.default || self.rejected.contains(&winner) {
             return self.keep_start(otherwise);
         }
-        let least = if self.retuned.is_some() {
-            GAIN_MIN_RETUNED
-        } else {
-            self.tuner.config().improvement_min
-        };
-        if gain < least {
+        if gain < self.tuner.config().improvement_min {
             let percent = 100.0 * (1.0 - (-gain).exp());
             return self.keep_start(&format!(
                 "default kept, nothing to gain: the best other setting promises only {percent:.1} %"

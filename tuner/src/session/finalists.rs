@@ -9,6 +9,9 @@ use crate::{Action, Point};
 /// Settings that are entered, and how often in all.
 const FINALISTS: usize = 3;
 const ENTRIES: usize = 3;
+/// Most entries of a search, what these take: under noise each entry may make other settings the
+/// best ones.
+const ENTRIES_MAX: usize = (1 + FINALISTS) * (ENTRIES - 1);
 /// Steps of an entry: two show a second step time that matters.
 const ENTRY_STEPS: usize = 2;
 /// A setting is entered if it is slower than the best by less than this, in log step time: a far
@@ -19,7 +22,7 @@ impl Session {
     /// The setting to be entered next. None if the start and the finalists were entered often
     /// enough; a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
-        if self.left() <= 0.0 {
+        if self.left() <= 0.0 || self.entries >= ENTRIES_MAX {
             return None;
         }
         let start = self.tuner.start();
@@ -58,6 +61,7 @@ impl Session {
     /// Enters the start or a finalist.
     pub(super) fn enter(&mut self, point: Point) -> Action {
         self.stage = Stage::Entry;
+        self.entries += 1;
         self.predicted = None;
         self.go_to(point)
     }

@@ -8,11 +8,14 @@ use crate::session::drift::{Drift, Watch};
 use crate::session::verdict::percent_text;
 use crate::tuner::Tuner;
 use crate::tuner::recall::{Memory, relative_to};
-use crate::{Action, Point};
+use crate::{Action, Point, TunerConfig};
 
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
 /// search ends with the setting that it began with.
 pub(super) const RETUNE_STEPS: u64 = 500;
+/// Least improvement for which such a search goes on, and least gain that starts its comparison, in
+/// log step time: most settings of an earlier search are still good.
+const IMPROVEMENT_AFTER_DRIFT: f64 = 0.015;
 /// Standard deviation, in log step time, by which the differences between settings may have changed
 /// with the job: what is remembered warns of cliffs, and says little of percents.
 const CHANGED: f64 = 0.3;
@@ -78,7 +81,11 @@ impl Session {
         let reason = format!("step time went from {before:.2} to {after:.2} ms at step {step}");
         push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
-        self.begin_anew(reason, &[]);
+        let config = TunerConfig {
+            improvement_min: IMPROVEMENT_AFTER_DRIFT,
+            ..self.config.tuner()
+        };
+        self.begin_anew(reason, config, &[]);
         Action::Drifted(drift)
     }
 
@@ -126,12 +133,12 @@ impl Session {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;
         }
-        let reference = self.begin_anew(reason.to_owned(), &self.memories());
+        let reference = self.begin_anew(reason.to_owned(), self.config.tuner(), &self.memories());
         self.go_to(reference)
     }
 
     /// Begins another search with these memories; returns the setting that it starts from.
-    fn begin_anew(&mut self, reason: String, memories: &[Memory]) -> Point {
+    fn begin_anew(&mut self, reason: String, config: TunerConfig, memories: &[Memory]) -> Point {
         let reference = match self.stage {
             // Not that of a visit of a re-check.
             Stage::Finished { ref verdict, .. } => verdict.chosen,
@@ -140,7 +147,7 @@ impl Session {
         let space = self.tuner.space().clone();
         let recalled = relative_to(&space, &reference, memories, CHANGED);
         // Both points are of this space, and the configuration was good before: neither can fail.
-        let Ok(mut tuner) = Tuner::new(space, self.config.tuner(), reference) else {
+        let Ok(mut tuner) = Tuner::new(space, config, reference) else {
             return reference;
         };
         let _ = tuner.also_consider(self.default);

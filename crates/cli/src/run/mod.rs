@@ -34,7 +34,7 @@ pub use guard::{GUARD, guard_main};
 pub(crate) use hosts::HostsError;
 pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
-pub(crate) use mpirun::{MpirunError, quoted};
+pub(crate) use mpirun::MpirunError;
 pub use spec::{LaunchError, LaunchSpec, Output};
 pub(crate) use ssh::SshError;
 pub use ssh::{AGENT, agent_main};
@@ -43,6 +43,7 @@ use hosts::RankPlacement;
 use mpirun::{Launch, MpiFlags};
 use ssh::SshFlags;
 
+use super::argv::quoted;
 use super::error::Error;
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, print, program};

@@ -412,15 +412,6 @@ fn split(text: &str) -> Result<Vec<String>, MpirunError> {
     shlex::split(text).ok_or_else(|| MpirunError::Quote { text: text.into() })
 }
 
-/// Quotes the command line so that it can be pasted into a shell.
-pub(crate) fn quoted(line: &[OsString]) -> String {
-    let words = line.iter().map(|word| word.to_string_lossy());
-    let quoted = words.map(|word| {
-        shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned())
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
 /// Replaces this process by `mpirun`; returns only an error.
 pub(super) fn exec(line: &[OsString]) -> MpirunError {
     let source = Command::new(&line[0]).args(&line[1..]).exec();
@@ -430,6 +421,7 @@ pub(super) fn exec(line: &[OsString]) -> MpirunError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::argv::quoted;
 
     fn launch(flags: MpiFlags) -> Launch {
         Launch {

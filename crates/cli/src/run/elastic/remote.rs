@@ -12,7 +12,7 @@ use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
 use super::processes::News;
 use super::wire::{Listening, Order, Report, Task};
-use crate::run::mpirun::quoted;
+use crate::argv::quoted;
 use ronde_elastic::MemberId;
 use rustix::process::Signal;
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 //! Command lines that start agents: of `ssh`, and of this program.
 
 use super::plan::HostPlan;
+use crate::argv::quoted;
 use crate::program;
-use crate::run::mpirun::{SSH_OPTIONS, quoted};
+use crate::run::mpirun::SSH_OPTIONS;
 use std::ffi::OsString;
 use std::time::Duration;
 

@@ -19,8 +19,9 @@ pub(super) mod wire;
 
 pub use agent::{AGENT, agent_main};
 
-use super::mpirun::{is_exported, quoted};
+use super::mpirun::is_exported;
 use super::{LaunchError, LaunchSpec, threads};
+use crate::argv::quoted;
 use crate::program;
 use command::{SshOptions, agent_line};
 use host::Host;

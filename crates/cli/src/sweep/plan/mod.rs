@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::args::Args;
 use super::report::joined;
+use crate::argv::quoted;
 use crate::bench::LoadArgs;
 use crate::error::Error;
 use crate::program;
@@ -262,17 +263,9 @@ impl Plan {
 
 /// Command line of this process, quoted for a shell.
 fn command() -> String {
-    let quoted = |text: String| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:+@%".contains(c);
-        match !text.is_empty() && text.chars().all(is_plain) {
-            true => text,
-            false => format!("'{}'", text.replace('\'', r"'\''")),
-        }
-    };
-    let arguments = program::arguments().iter();
-    let arguments = arguments.map(|arg| quoted(arg.to_string_lossy().into_owned()));
-    let words: Vec<String> = ["ronde".to_owned()].into_iter().chain(arguments).collect();
-    words.join(" ")
+    let arguments = program::arguments().iter().cloned();
+    let words: Vec<OsString> = ["ronde".into()].into_iter().chain(arguments).collect();
+    quoted(&words)
 }
 
 /// Number of values in each list of a design.

@@ -9,9 +9,9 @@ use ronde_command::{
 
 use super::figures;
 use super::job::Job;
+use crate::argv::quoted;
 use crate::present::units::{NONE, change, changes, counted, duration, percent, short};
 use crate::present::{List, Look, Section, Table, markdown, text};
-use crate::run::quoted;
 
 /// Scatter of the runs of one setting, as a share, above which the report warns.
 const SCATTER_MOST: f64 = 0.05;
