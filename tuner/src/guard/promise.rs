@@ -6,8 +6,8 @@
 //! single steps take beyond that, summed over all steps of either setting. Their sum is the net
 //! difference. The default needs no proof: as soon as the net difference is above zero it is in
 //! force again. Two kinds of looks keep the body up to date: one pair of visits near the ages 100,
-//! 300, 1,000, …, and six pairs where the mean of a block of steps exceeds the default's mean, with
-//! twice the block length after each.
+//! 300, 1,000, …, with six more if that pair is slower, and six pairs where the mean of a block of
+//! steps exceeds the default's mean, with twice the block length after each.
 //!
 //! An effect of a setting may build up over many steps, so that short visits do not show it. If the
 //! candidate is faster in such a check although its steps in force were slower than the default in
@@ -64,6 +64,8 @@ pub struct Recheck {
 enum Cause {
     /// The age of the adoption.
     Schedule,
+    /// The pair of a scheduled look was slower.
+    Look,
     /// A block of steps, with this mean in ms, suggested a loss.
     Block(f64),
     /// The check after a block contradicts it.
@@ -223,27 +225,32 @@ impl Promise {
             });
         }
         let [default_ms, chosen_ms] = ARMS.map(|arm| mean(&steps(&pairs, arm)));
-        let mut slower = Some(self.update(&pairs)).filter(|difference| *difference > 0.0);
+        let slower = Some(self.update(&pairs)).filter(|difference| *difference > 0.0);
         self.block = (0.0, 0);
-        if cause == Cause::Schedule {
-            slower = None; // one pair shows too little
-        } else {
+        // One pair shows too little.
+        let is_look = cause == Cause::Schedule;
+        if !is_look {
             self.default_ms = default_ms;
         }
-        let revert = self.revert_if(slower);
+        let revert = self.revert_if(slower.filter(|_| !is_look));
         self.recheck = Some(Recheck {
             default_ms,
             chosen_ms,
             is_confirmed: revert.is_none(),
         });
-        if revert.is_some() || cause == Cause::Schedule {
+        if revert.is_some() {
             return revert;
         }
-        if matches!(cause, Cause::Block(block_ms) if block_ms > default_ms) {
-            self.begin_check(CHECK_PAIRS / 2, self.settled_length, Cause::Contradiction);
-            self.settled_length = self.settled_length.saturating_mul(2);
-        } else {
-            self.gap = self.gap.saturating_mul(2);
+        match cause {
+            Cause::Schedule if slower.is_some() => {
+                self.begin_check(CHECK_PAIRS, CHECK_LENGTH, Cause::Look);
+            }
+            Cause::Schedule | Cause::Look => {}
+            Cause::Block(block_ms) if block_ms > default_ms => {
+                self.begin_check(CHECK_PAIRS / 2, self.settled_length, Cause::Contradiction);
+                self.settled_length = self.settled_length.saturating_mul(2);
+            }
+            Cause::Block(_) | Cause::Contradiction => self.gap = self.gap.saturating_mul(2),
         }
         None
     }

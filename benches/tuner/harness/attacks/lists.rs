@@ -64,7 +64,7 @@ pub(crate) const CHOSEN: [Process; 12] = [
 ];
 
 /// Processes of other kinds. No constant was chosen with them.
-pub(crate) const APART: [Process; 25] = [
+pub(crate) const APART: [Process; 36] = [
     process("sine", Environment::Sine(0.08, 400.0), SLOWER, 0.01),
     process(
         "levels",
@@ -116,6 +116,47 @@ pub(crate) const APART: [Process; 25] = [
         Effect::Degrading(0.95, 1e-4, 1.15),
         0.01,
     ),
+    process(
+        "throttled, 60",
+        Environment::Quiet,
+        Effect::Fresh(0.95, 60, 1.08),
+        0.01,
+    ),
+    process(
+        "throttled, 200",
+        Environment::Quiet,
+        Effect::Fresh(0.95, 200, 1.08),
+        0.01,
+    ),
+    process(
+        "degrading, fast",
+        Environment::Quiet,
+        Effect::Degrading(0.95, 1e-3, 1.15),
+        0.01,
+    ),
+    process(
+        "walk, later",
+        Environment::Walk(0.002),
+        Effect::Later(0.94, 600, 1.10),
+        0.01,
+    ),
+    process(
+        "carry-over, loss",
+        Environment::Quiet,
+        Effect::CarryOver(1.02, 0.3, 8),
+        0.01,
+    ),
+    process(
+        "bistable, gain",
+        Environment::Quiet,
+        Effect::Bistable(0.93, 1.02),
+        0.01,
+    ),
+    process("loaded, gain", NEIGHBOUR, Effect::Loaded(1.06, 0.90), 0.004),
+    process("gain, modes", MODES, FASTER, 0.003),
+    process("gain, neighbour", NEIGHBOUR, FASTER, 0.004),
+    process("gain, square", SQUARE, FASTER, 0.004),
+    process("gain, AR(1)", CORRELATED, FASTER, 0.004),
     process(
         "later",
         Environment::Quiet,
