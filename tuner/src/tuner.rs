@@ -50,9 +50,8 @@ use crate::{Error, Warning};
 
 /// Degrees of freedom of the prior of the variance between visits, whose value is 0.
 const VISITS_PRIOR: f64 = 2.0;
-/// Least expected improvement that is worth a sample, in log step time: the guard proves gains of a
-/// percent.
-const IMPROVEMENT_MIN: f64 = 0.003;
+/// Least expected improvement that is worth a sample, in log step time.
+const IMPROVEMENT_MIN: f64 = 0.005;
 
 /// Configuration of a tuner.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +68,7 @@ pub struct TunerConfig {
     /// more than the search saves.
     pub risk_max: f64,
     /// Least expected improvement that is worth a sample, in log step time; below it the search
-    /// stops. Default 0.003. With 0 it stops where no improvement is possible.
+    /// stops. Default 0.005. With 0 it stops where no improvement is possible.
     pub improvement_min: f64,
     /// Steps of a sample, ≥ 1: an improvement counts as far as one sample of so many steps is
     /// expected to show it. `None` counts it in full. Default 10.

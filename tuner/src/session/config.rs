@@ -3,6 +3,9 @@
 use crate::error::in_range;
 use crate::{Drift, Error, Point, TunerConfig, Verdict};
 
+/// Least expected improvement that is worth a sample, in log step time: the guard proves gains of a
+/// percent.
+const IMPROVEMENT_MIN: f64 = 0.003;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 /// Budget of a search where nothing is said, in steps of the default.
@@ -86,6 +89,7 @@ impl SessionConfig {
             seed: self.seed,
             max_samples: self.max_samples,
             fixed_noise: self.fixed_noise,
+            improvement_min: IMPROVEMENT_MIN,
             sample_steps: Some(self.steps_per_sample),
             ..TunerConfig::default()
         }
