@@ -337,6 +337,21 @@ mod tests {
     }
 
     #[test]
+    fn a_candidate_that_becomes_slower_while_all_steps_get_shorter_is_reverted_at_a_look() {
+        let mut promise = Promise::new(&kept(), 7, 1);
+        let reverted = (0..2000).find(|age| {
+            let (candidate, factor) = if *age < 500 {
+                (90.0, 1.0)
+            } else {
+                (110.0, 0.7)
+            };
+            let step = factor * step_ms(promise.arm(), candidate);
+            matches!(promise.push(step), Some(Change::Revert { .. }))
+        });
+        assert!((900..1300).contains(&reverted.unwrap()), "{reverted:?}");
+    }
+
+    #[test]
     fn an_effect_that_builds_up_over_many_steps_is_reverted() {
         let mut promise = Promise::new(&kept(), 7, 1);
         let (mut stay, mut last) = (0, Arm::Default);
