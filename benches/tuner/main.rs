@@ -73,6 +73,7 @@ fn main() -> Result<(), Failure> {
         Table::Drift => process_drift_table(&options),
         Table::Processes => processes_table(&options, &attacks::CHOSEN, attacks::processes),
         Table::Apart => processes_table(&options, &attacks::APART, attacks::processes),
+        Table::Drawn => drawn_table(&options),
         Table::Gains => processes_table(&options, &attacks::GAINS, attacks::gains),
         Table::Flat => processes_table(&options, &attacks::FLAT, attacks::flat),
     }
@@ -203,6 +204,24 @@ fn process_runs(options: &Options, list: &[attacks::Process]) -> Result<Vec<Proc
         Ok((process, runs))
     });
     runs.collect()
+}
+
+/// Prints the table of the processes that are drawn for each run.
+fn drawn_table(options: &Options) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for (kind, name) in attacks::ENVIRONMENTS.into_iter().enumerate() {
+        let run = |leaving: attacks::Leaving| {
+            let runs = run::parallel(options.seeds as usize, options.jobs, |index| {
+                let seed = options.first_seed + index as u64;
+                attacks::Process::drawn(kind, leaving, seed).run(seed)
+            });
+            runs.into_iter().collect::<Result<Vec<_>, _>>()
+        };
+        let [a, b, c, d] = attacks::LEAVING.map(run);
+        rows.push((name, [a?, b?, c?, d?]));
+    }
+    print!("{}", attacks::drawn(&rows));
+    Ok(())
 }
 
 fn chosen_processes(

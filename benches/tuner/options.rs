@@ -24,6 +24,8 @@ pub(crate) enum Table {
     Processes,
     /// Step-time processes of other kinds.
     Apart,
+    /// Step-time processes whose parameters are drawn for each run.
+    Drawn,
     /// Gains of 20 %, 6 % and 2.5 %.
     Gains,
     /// Equal settings.

@@ -4,7 +4,7 @@
 #[allow(dead_code, unused_imports)] // the tables are the bench's
 mod attacks;
 
-use attacks::{CHOSEN, Process, Run, processes};
+use attacks::{CHOSEN, ENVIRONMENTS, Leaving, Process, Run, processes};
 
 /// The runs of a process, printed as a table.
 fn runs(name: &str, count: u64) -> Vec<Run> {
@@ -25,6 +25,17 @@ fn a_start_that_is_best_is_not_left() {
             "{name}: {runs:?}"
         );
         assert!(runs.iter().all(|run| run.paid < 0.015), "{name}: {runs:?}");
+    }
+}
+
+/// The same with parameters that no constant was chosen for.
+#[test]
+fn a_start_that_is_best_is_not_left_in_any_kind_of_environment() {
+    for (kind, name) in ENVIRONMENTS.into_iter().enumerate() {
+        for leaving in [Leaving::Slower, Leaving::Equal] {
+            let run = Process::drawn(kind, leaving, 1).run(1).unwrap();
+            assert!(!run.end.is_away && run.claims == 0, "{name}: {run:?}");
+        }
     }
 }
 

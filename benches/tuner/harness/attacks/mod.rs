@@ -6,6 +6,7 @@
 //! include this folder, so it depends only on that crate and on `rand`.
 
 mod change;
+mod drawn;
 mod lists;
 mod log;
 mod source;
@@ -14,9 +15,10 @@ mod tables;
 use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space};
 
 pub(crate) use change::Change;
+pub(crate) use drawn::{ENVIRONMENTS, LEAVING, Leaving};
 pub(crate) use lists::{APART, CHOSEN, DRIFT, FLAT, GAINS};
 use source::{Effect, Environment, Source, Stay};
-pub(crate) use tables::{coverage, drift, flat, gains, processes};
+pub(crate) use tables::{coverage, drawn, drift, flat, gains, processes};
 
 /// Slow-down of the first step after a change of setting, as a share.
 const CHANGE: f64 = 0.25;

@@ -1,6 +1,6 @@
 //! Tables of the step-time processes, as Markdown.
 
-use super::{Change, Process, Run};
+use super::{Change, LEAVING, Process, Run};
 
 /// Guard steps within which a gain is to be found, and steps within which a change is to be noticed
 /// and tuned for.
@@ -149,6 +149,38 @@ pub(crate) fn drift(all: &[(Process, f64, Vec<Change>, [u64; 2])]) -> String {
             within(&tuned, TUNED_WITHIN, noticed.len()),
             quantile(tuned.clone(), 0.5),
             quantile(tuned.clone(), 0.9),
+        );
+    }
+    text
+}
+
+/// Formats the table of drawn processes: for each environment the runs by [`LEAVING`].
+pub(crate) fn drawn(all: &[(&str, [Vec<Run>; LEAVING.len()])]) -> String {
+    let mut text = "| environment | runs of each | slower: not settled at the start at step 3,000 | claim a gain | paid: mean, worst \
+         | equal: claim a gain | paid | rare slow steps: not settled at the start | claim a gain | paid \
+         | faster: found | paid | intervals that hold |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    let pooled =
+        [0, 1, 2, 3].map(|index| all.iter().flat_map(|row| row.1[index].clone()).collect());
+    let pooled = ("all", pooled);
+    for (name, [slower, equal, rare, faster]) in all.iter().chain([&pooled]) {
+        let away = |runs: &[Run]| share(runs, |run| !run.state.is_settled_at_start());
+        let claims = |runs: &[Run]| share(runs, |run| run.claims > 0);
+        text += &format!(
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            slower.len(),
+            away(slower),
+            claims(slower),
+            paid(slower),
+            claims(equal),
+            paid(equal),
+            away(rare),
+            claims(rare),
+            paid(rare),
+            share(faster, |run| run.left),
+            paid(faster),
+            intervals(faster).0,
         );
     }
     text
