@@ -97,6 +97,36 @@ fn a_change_puts_no_far_slower_default_in_force() {
     }
 }
 
+/// After the change the setting in force is faster by so little that no comparison proves it.
+#[test]
+fn a_setting_in_force_that_is_still_faster_stays() {
+    let mut kept = 0;
+    for seed in 0..10 {
+        let config = SessionConfig {
+            seed,
+            ..SessionConfig::default()
+        };
+        let mut session = Session::new(space(), config, default()).unwrap();
+        let noise = |step: usize| {
+            let mixed = (step as u64 + 10_000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            0.88 + 0.24 * (mixed >> 32) as f64 / (1u64 << 32) as f64
+        };
+        let job = |point: &Point, step: usize, gain: f64| {
+            noise(step) * if point.flag(1) { 100.0 - gain } else { 100.0 }
+        };
+        let events = drive(&mut session, 0, 2000, |point, step| job(point, step, 12.0));
+        assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");
+        let events = drive(&mut session, 2000, 1500, |point, step| {
+            4.0 * job(point, step, 1.5)
+        });
+        let again = verdicts(&events)[0];
+        kept += u32::from(again.chosen.flag(1));
+        assert_eq!(again.chosen.flag(1), !again.kept_default, "{again:?}");
+    }
+    assert!(kept >= 6, "{kept} of 10");
+}
+
 #[test]
 fn a_slower_network_is_noticed_and_tuned_for() {
     let mut session = tuned();

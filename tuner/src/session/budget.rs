@@ -54,7 +54,7 @@ impl Session {
     /// Whether a search that began at another setting than the default compares a setting that is
     /// faster than the default so far. Its cost is that of the default's visits, so an end without
     /// a decision would put the slower setting in force.
-    fn is_defended(&self) -> bool {
+    pub(super) fn is_defended(&self) -> bool {
         let is_faster = |contest: &Contest| {
             let [default, candidate] = ARMS.map(|arm| contest.guard.mean(arm));
             candidate < default

@@ -23,10 +23,12 @@ impl Contest {
     /// Reason for keeping the candidate, in one sentence.
     pub(super) fn reason(&self) -> String {
         let (rounds, steps) = (self.guard.rounds(), self.guard.candidate_steps());
-        let how = if self.recorded {
-            "confirmed after a restart"
-        } else {
-            "faster than the default"
+        let how = match self.guard.difference() {
+            _ if self.recorded => "confirmed after a restart",
+            Some(difference) if difference.gain_pct()[0] <= 0.0 => {
+                "in force before, and not slower than the default"
+            }
+            _ => "faster than the default",
         };
         // A stall of rate 3/n stays unseen in n steps with probability 5 %.
         let rarest = 300.0 / steps as f64;
@@ -156,7 +158,10 @@ impl Session {
         if is_stalled && is_over {
             decision = Decision::KeepDefault;
         }
+        // After drift the setting in force needs no new proof where all looks leave it faster.
+        let stays = is_over && !is_stalled && winner == self.tuner.start() && self.is_defended();
         match decision {
+            Decision::KeepDefault if stays => self.adopt(),
             Decision::KeepDefault => self.dropped(winner, recorded),
             _ if is_stalled => {
                 self.stage = Stage::Rest { is_contest: true };
