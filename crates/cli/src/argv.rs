@@ -16,10 +16,16 @@ const SINGLE_DASH: &[(&str, &str)] = &[
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
 ];
 
-/// Quotes the command line so that it can be pasted into a shell.
+/// Quotes the command line so that it can be pasted into a shell. Lists and assignments stay as they
+/// are, since no shell changes them after the first word.
 pub(crate) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
     let quoted = words.map(|word| {
+        let is_plain =
+            |symbol: char| symbol.is_ascii_alphanumeric() || "-_=,./:+@%".contains(symbol);
+        if !word.is_empty() && word.chars().all(is_plain) {
+            return word.into_owned();
+        }
         shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned())
     });
     quoted.collect::<Vec<_>>().join(" ")
