@@ -16,8 +16,8 @@ const SINGLE_DASH: &[(&str, &str)] = &[
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
 ];
 
-/// Quotes the command line so that it can be pasted into a shell. Lists and assignments stay as they
-/// are, since no shell changes them after the first word.
+/// Quotes the command line so that it can be pasted into a shell. Lists and assignments stay as
+/// they are, since no shell changes them after the first word.
 pub(crate) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
     let quoted = words.map(|word| {

@@ -80,9 +80,10 @@ mod tests {
         let line = |options: &SshOptions| quoted(&agent_line(&host, options));
         assert_eq!(
             line(&options),
-            "ssh -T -x -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ClearAllForwardings=yes \
-             -o RemoteCommand=none -o ConnectTimeout=28 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 \
-             -- me@fd00::1 \"exec '/opt/my env/bin/python' -m ronde __agent\""
+            "ssh -T -x -o BatchMode=yes -o StrictHostKeyChecking=accept-new \
+             -o ClearAllForwardings=yes -o RemoteCommand=none -o ConnectTimeout=28 \
+             -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -- me@fd00::1 \
+             \"exec '/opt/my env/bin/python' -m ronde __agent\""
         );
         options.port = Some(2222);
         options.identity_file = Some("my key".into());
