@@ -11,10 +11,10 @@
 //! is then an independent fair coin, so autocorrelation, periods and several modes of the step time
 //! cannot produce a direction. The test is Student's t on the relative pair differences, weighted
 //! by the square root of the visit's length; of less than 8 pairs, with a standard error not below
-//! the one of independent steps (Welch). Group-sequential looks spend the error of the contest; contest m of a job gets A
-//! / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of
-//! the look that decided, so it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the
-//! assumptions.
+//! the one of independent steps (Welch). Group-sequential looks spend the error of the contest;
+//! contest m of a job gets A / (m (m + 1)), so all contests together stay below A = 0.025. The
+//! interval uses the quantile of the look that decided, so it is valid at the stop.
+//! `docs/ALGORITHM.md` has the theorem and the assumptions.
 
 pub(crate) mod promise;
 pub(crate) mod stall;
