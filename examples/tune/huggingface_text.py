@@ -77,6 +77,8 @@ def main():
     if trainer.is_world_process_zero():
         print(f"loss {loss:.3f} with ddp_bucket_cap_mb={callback.settings['bucket_cap_mb']:g}")
         print(callback.verdict["reason"] if callback.verdict else "the search has not ended")
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     if loss > options.max_loss:
         sys.exit(f"loss {loss:.3f} is above {options.max_loss}")
 
