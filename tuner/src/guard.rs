@@ -44,9 +44,6 @@ pub(crate) const WINSOR_FACTOR: f64 = 30.0;
 /// Candidate steps times gain before an acceptance: a stall that would cancel the gain stays unseen
 /// with probability exp(-K).
 const STALL_PROTECTION: f64 = 2.0;
-/// Measured steps before a gain below [`GAIN_LARGE`] is accepted.
-const STEPS_MIN: usize = 40;
-const GAIN_LARGE: f64 = 0.10;
 /// The contest ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
 /// Pairs from which their scatter alone is the standard error, and a candidate with a larger
@@ -252,10 +249,7 @@ impl Guard {
         };
         self.difference = Some(difference);
         let [default, candidate] = ARMS.map(|arm| self.mean(arm));
-        let gain = -difference.center;
-        let steps = self.candidate_steps();
-        let is_seen = steps as f64 * gain >= STALL_PROTECTION
-            && (2 * steps >= STEPS_MIN || gain >= GAIN_LARGE);
+        let is_seen = self.candidate_steps() as f64 * -difference.center >= STALL_PROTECTION;
         if difference.center + difference.half_width < 0.0 && candidate < default && is_seen {
             return Decision::KeepCandidate;
         }
