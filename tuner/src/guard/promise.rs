@@ -21,13 +21,12 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::median;
 use crate::guard::stall::{STALL_FREE, Stalls};
-use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps, weighted_sum};
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, lengths, mean, steps, weighted_sum};
 use crate::tuner::design::generator;
 
-/// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps:
-/// under 0.4 % of 3,000 steps.
+/// Ages of the scheduled looks: the first two, then times ten each. A pair as the first of a
+/// comparison, of at most four steps: under 0.4 % of 3,000 steps.
 const LOOK_AGES: [f64; 2] = [100.0, 300.0];
-const LOOK_LENGTHS: std::ops::RangeInclusive<usize> = 3..=4;
 /// A scheduled look comes at its age times a random factor in this range.
 const LOOK_SPREAD: std::ops::Range<f64> = 0.9..1.1;
 /// Steps of the first block that is compared with the default's mean.
@@ -200,7 +199,7 @@ impl Promise {
         }
         if self.age >= self.look.0 {
             self.plan();
-            let length = self.rng.random_range(LOOK_LENGTHS);
+            let length = self.rng.random_range(lengths(1));
             self.begin_check(1, length, Cause::Schedule);
         }
         None
