@@ -28,7 +28,7 @@ fn a_start_that_is_best_is_not_left() {
     }
 }
 
-/// The same with parameters that no constant was chosen for.
+/// Likewise in each kind of environment, with parameters that are drawn for the run.
 #[test]
 fn a_start_that_is_best_is_not_left_in_any_kind_of_environment() {
     for (kind, name) in ENVIRONMENTS.into_iter().enumerate() {

@@ -100,7 +100,8 @@ fn environment(kind: &str, rng: &mut Xoshiro256PlusPlus) -> Environment {
         }
         "walk" => Environment::Walk(between(rng, 5e-4, 5e-3)),
         "decay" => Environment::Decay(between(rng, 0.1, 3.0), steps),
-        _ => Environment::Quiet,
+        "noise" => Environment::Quiet,
+        other => unreachable!("no environment {other}"),
     }
 }
 

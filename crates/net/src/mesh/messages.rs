@@ -33,7 +33,7 @@ impl Core {
     pub(super) fn receive(&mut self, channel: u64, receive: Receive) {
         receive.op.open();
         let error = match receive.from {
-            // What a rank has sent before it left can still be received.
+            // Messages that a rank sent before it left can still be received.
             Some(from) if !self.inbox.has(channel, from, receive.tag) => self.error_with(from),
             _ => self.verdict.clone(),
         };

@@ -94,7 +94,7 @@ impl Core {
         let now = Instant::now();
         let pause = now.duration_since(std::mem::replace(&mut self.ticked, now));
         if pause > PAUSE_MAX {
-            // What the others have sent meanwhile is still to be read.
+            // Messages that the others sent during the pause are still to be read.
             for link in self.links.iter_mut().flatten() {
                 link.heard = now;
             }
