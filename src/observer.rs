@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::clock::{Alignment, Nanos};
-use crate::collective::{Phases, Stages};
+use crate::collective::{Phases, Stages, attached};
 use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::identity::Hosts;
@@ -150,6 +150,11 @@ pub(crate) struct Executed<'a> {
 }
 
 impl Executed<'_> {
+    /// Whether the data came with the blocks of the ranks, so that nothing was moved.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.stages == Some(&attached::STAGES)
+    }
+
     /// Time of the transfer, nanoseconds, without waiting for data or for other batches.
     pub(crate) fn moving_ns(&self) -> u64 {
         let Some(activities) = self.on_device else {

@@ -181,13 +181,16 @@ impl Tracer {
         }
         let took_ns =
             (batch.ended.0.saturating_sub(batch.began.0)).saturating_sub(batch.phases.late_ns);
-        self.under_way.batches.push(TracedBatch {
-            class,
-            bytes,
-            tensors: batch.members.len() as u32,
-            collective_us: took_ns as f64 / 1e3,
-            copy_us: 0.0, // all current collectives copy while they reduce
-        });
+        // The time of attached data is in the negotiation, and says nothing of other batches.
+        if !batch.is_attached() {
+            self.under_way.batches.push(TracedBatch {
+                class,
+                bytes,
+                tensors: batch.members.len() as u32,
+                collective_us: took_ns as f64 / 1e3,
+                copy_us: 0.0, // all current collectives copy while they reduce
+            });
+        }
         cycle.ended = batch.ended;
         cycle.tensors.end = self.under_way.tensors.len();
         cycle.batches.end = self.under_way.batches.len();

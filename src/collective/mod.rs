@@ -10,6 +10,7 @@
 //! zeros.
 
 pub(crate) mod asynchronous;
+pub(crate) mod attached;
 pub(crate) mod hosts;
 mod inter_node;
 mod kernels;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{Cycle, internal};
 use crate::clock::Nanos;
 use crate::collective::asynchronous::Batch;
-use crate::collective::{Collective, Phases, Reduction, Stages};
+use crate::collective::{Collective, Phases, Reduction, Stages, attached};
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::observer::Executed;
@@ -57,11 +57,16 @@ impl Cycle {
             .map_err(|problem| internal(self.members[rank], "execute a batch", &problem))?;
         let first = &self.ready[batch[0] as usize].submission;
         let root = self.members.binary_search(&(first.params.root as usize));
-        let (phases, stages) = self
-            .load
-            .send(&mut *self.collective, first, root.unwrap_or(0))?;
+        let (phases, stages) = if self.is_attached {
+            self.reduce_attached(batch);
+            (Phases::default(), Some(&attached::STAGES))
+        } else {
+            self.load
+                .send(&mut *self.collective, first, root.unwrap_or(0))?
+        };
         let ended = self.queue.clock.now();
-        if first.params.kind == OpKind::Allreduce && self.load.absent.is_empty() {
+        let is_sent = first.params.kind == OpKind::Allreduce && !self.is_attached;
+        if is_sent && self.load.absent.is_empty() {
             let bytes = self.load.spans.iter().map(|span| span.bytes() as u64).sum();
             let since = allocated.unwrap_or(began);
             let took_ns = ended.0.saturating_sub(since.0);
@@ -93,7 +98,7 @@ impl Cycle {
 }
 
 /// Returns the reduction that the params describe.
-fn reduction(params: &Params) -> Reduction {
+pub(super) fn reduction(params: &Params) -> Reduction {
     Reduction {
         dtype: params.dtype,
         op: params.op,

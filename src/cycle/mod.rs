@@ -6,11 +6,12 @@
 //! runs the same code under a seed. All ranks act alike, because a cycle decides only from the
 //! agreement of its exchange and from the response cache, which only agreements change.
 //!
-//! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `groups` holds
-//! back incomplete groups, `details` asks which ranks have which tensors ready, `hold` delays
+//! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `attached` sends
+//! small inputs with the blocks, `groups` holds back incomplete groups, `details` asks which ranks have which tensors ready, `hold` delays
 //! cycles where that saves a batch, `device` launches batches on a device, `clocks` compares
 //! clocks, `liveness` and `stalls` detect lost peers and tensors that have waited too long.
 
+mod attached;
 mod clocks;
 mod collect;
 mod details;
@@ -128,6 +129,8 @@ pub(crate) struct Cycle {
     coordinator: Option<Coordinator>,
     block: Block,
     agreed: Agreement,
+    /// The agreement has the inputs of all tensors of this cycle.
+    is_attached: bool,
     details: Details,
     /// A report of stalled tensors is due, and needs details of the next cycle.
     reports_stalls: bool,

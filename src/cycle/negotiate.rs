@@ -21,6 +21,9 @@ impl Cycle {
     /// Fills `ready` with the tensors that this cycle executes.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
         self.block.status = self.status();
+        if self.attach() {
+            self.block.status = self.block.status.with(Status::ATTACHED);
+        }
         self.block.settings = self.source.newest();
         self.block.hold = self.holding.own();
         if self.hits_held == 0 && self.misses.is_empty() {
@@ -62,6 +65,7 @@ impl Cycle {
         } else {
             ResponseList::default()
         };
+        self.is_attached = self.has_inputs(is_answered);
         // Before the hits: a rank may have requested one of them in another form.
         self.agreed_commands = answer.commands;
         answer

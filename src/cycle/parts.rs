@@ -11,6 +11,7 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::collective::asynchronous::OpenDevice;
 use crate::fusion::Plan;
+use crate::negotiation::block::attached_words;
 use crate::negotiation::{Agreement, Block, Coordinator, Details, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
@@ -60,6 +61,10 @@ impl Cycle {
         // Without a common clock there are other hosts, whose ranks use the times of this one.
         let reads_times = coordinator.is_some() || !transport.shares_clock();
         let agreed = Agreement::new(transport.size(), reads_times);
+        let block = Block {
+            attached: vec![0; attached_words(transport.size())],
+            ..Block::new(0)
+        };
         Self {
             launches: device::Launches::new(device, Arc::clone(&queue)),
             members,
@@ -77,8 +82,9 @@ impl Cycle {
             source: settings,
             cache,
             coordinator,
-            block: Block::new(0),
+            block,
             agreed,
+            is_attached: false,
             details: Details::default(),
             reports_stalls: false,
             hits: Vec::new(),

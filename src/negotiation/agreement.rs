@@ -5,16 +5,17 @@
 //! in that operation as any other rank; otherwise it is *absent* from it. The ranks that have
 //! joined are known from rank 0's answers, before the cycle.
 //!
-//! The agreement is a fold in any order and grouping, and has the same size whatever the number of
-//! ranks: intersections, unions, minima, maxima, the newest settings ([`Partial`]). Hosts therefore
-//! combine the blocks of their ranks before they exchange anything. Which rank has which tensor
+//! The agreement is a fold in any order and grouping, and has a bounded size whatever the number of
+//! ranks: intersections, unions, minima, maxima, the newest settings, and in a small set a few
+//! words of each rank ([`Partial`]). Hosts therefore combine the blocks of their ranks before they
+//! exchange anything. Which rank has which tensor
 //! ready is not part of it; the cycle asks for that if it needs it ([`Details`]).
 //!
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before
 //! it is used.
 
 use super::block::{
-    FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_bits, facts, first_beyond,
+    FACT_WORDS, InvalidBlock, READY_US_MAX, Status, attached_words, check_bits, facts, first_beyond,
 };
 use super::details::Details;
 use super::partial::{Limits, OfHost, Partial};
@@ -48,6 +49,8 @@ pub(crate) struct Agreement {
     /// Words and ready times of the block that is being added.
     incoming: Vec<u64>,
     incoming_us: Vec<u64>,
+    /// Attached words of this rank's own block.
+    own_attached: Vec<u64>,
 }
 
 impl Agreement {
@@ -56,6 +59,7 @@ impl Agreement {
     pub(crate) fn new(size: usize, reads_times: bool) -> Self {
         let limits = Limits {
             size,
+            attached_words: attached_words(size),
             ..Limits::default()
         };
         Self {
@@ -104,6 +108,9 @@ impl Agreement {
                 *common &= ready;
             }
         }
+        if facts.status.has(Status::ATTACHED) {
+            block.read_attached(&mut state.attached[self.limits.of_rank(rank)]);
+        }
         if self.limits.is_timed && self.reads_times {
             self.add_times(block)?;
         }
@@ -147,7 +154,17 @@ impl Agreement {
             first_beyond(ready, &state.some).or_else(|| first_beyond(&state.common, ready))
         };
         self.state = state;
-        contradiction.map_or(Ok(()), |slot| Err(InvalidBlock::OwnBits(slot)))
+        if let Some(slot) = contradiction {
+            return Err(InvalidBlock::OwnBits(slot));
+        }
+        if facts(&self.incoming).status.has(Status::ATTACHED) {
+            self.own_attached.resize(self.limits.attached_words, 0);
+            own.read_attached(&mut self.own_attached);
+            if self.state.attached[self.limits.of_rank(rank)] != self.own_attached[..] {
+                return Err(InvalidBlock::OwnInputs);
+            }
+        }
+        Ok(())
     }
 
     /// Called when the state has the blocks of all ranks.
@@ -174,6 +191,15 @@ impl Agreement {
     /// Whether `slot` is ready on some rank.
     pub(crate) fn is_held(&self, slot: usize) -> bool {
         has(&self.state.some, slot)
+    }
+
+    /// Attached words of all ranks, by rank, if each rank has attached the inputs of the same
+    /// tensors, and no rank has joined: the tensors of the [`common`](Self::common) bits.
+    pub(crate) fn attached(&self) -> Option<&[u64]> {
+        let is_complete = self.state.all.has(Status::ATTACHED)
+            && self.joined.is_empty()
+            && self.state.some == self.state.common;
+        is_complete.then_some(&self.state.attached)
     }
 
     /// Bits that are ready on some ranks and not common.
@@ -667,6 +693,44 @@ mod tests {
         );
         assert_eq!(adopt(1, &[2, 3], &[1]), Err(text(2)), "it has joined");
         assert_eq!(adopt(1, &[], &[1]), Ok(()));
+    }
+
+    #[test]
+    fn inputs_are_those_of_all_ranks_if_each_has_attached_the_same_tensors() {
+        let words = attached_words(2);
+        let attaching = |bits: &[usize], input: u64| Block {
+            attached: vec![input; words],
+            ..block(Status::ATTACHED, bits)
+        };
+        let both = [attaching(&[2], 5), attaching(&[2], 6)];
+        let inputs = [vec![5; words], vec![6; words]].concat();
+        assert_eq!(agree(&both, &[]).attached(), Some(&inputs[..]));
+        assert_eq!(agree(&both, &[1]).attached(), None, "rank 1 has joined");
+        let [first, _] = both.clone();
+        let other = [first.clone(), attaching(&[2, 3], 6)];
+        assert_eq!(agree(&other, &[]).attached(), None, "rank 1 has more");
+        let other = [first, active(&[2])];
+        assert_eq!(agree(&other, &[]).attached(), None, "rank 1 has none");
+
+        let mut agreed = Agreement::new(2, true);
+        agreed.start(FACT_WORDS + 1);
+        (0..2).for_each(|rank| agreed.add(rank, &both[rank]).unwrap());
+        let mut words = Vec::new();
+        agreed.partial().write(&mut words);
+        let mut adopt = |rank: usize, input: u64| {
+            agreed.prepare(&[u64::MAX]);
+            agreed.adopt(&words, rank, &attaching(&[2], input))
+        };
+        assert_eq!(adopt(1, 6), Ok(()));
+        let text = "a combination of all blocks with other inputs of this rank than it attached"
+            .to_owned();
+        assert_eq!(adopt(1, 7), Err(text));
+    }
+
+    #[test]
+    fn small_sets_attach_a_few_words_and_large_ones_none() {
+        let words = [1, 2, 8, 9, 16, 64, 65, 10_240].map(attached_words);
+        assert_eq!(words, [0, 8, 8, 7, 4, 1, 0, 0]);
     }
 
     #[test]

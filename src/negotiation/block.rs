@@ -1,11 +1,11 @@
-//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold and the time
-//! of its last submission.
+//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold, the time of
+//! its last submission, and attached inputs.
 
 use smallvec::smallvec;
 
 use crate::hold::Hold;
 use crate::settings::{Settings, Versioned};
-use crate::transport::{Contribution, RankBlock};
+use crate::transport::{ATTACHED_WORDS_MAX, Contribution, RankBlock};
 
 /// Status of a rank that the others must know, one bit for each fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,9 @@ impl Status {
     /// Rank 0 reports stalled tensors: it needs the ranks that have them.
     pub(crate) const STALLED: Self = Self(32);
 
+    /// The block has the inputs of all tensors that are ready on the rank.
+    pub(crate) const ATTACHED: Self = Self(64);
+
     /// Facts that need details of the cycle.
     pub(super) const WANT_DETAILS: Self = Self::RECORDS.with(Self::STALLED);
 
@@ -44,6 +47,7 @@ impl Status {
     /// All bits that have a meaning.
     pub(super) const KNOWN: Self = Self::UNCACHED
         .with(Self::BETWEEN_STEPS)
+        .with(Self::ATTACHED)
         .with(Self::OF_RANK_0);
 
     /// Decodes a word; an impossible one becomes an unknown status.
@@ -85,6 +89,20 @@ pub(crate) struct Block {
     /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted;
     /// unspecified where the bit is 0.
     pub ready_us: Vec<u64>,
+    /// Inputs of the tensors that are ready here, if [`Status::ATTACHED`] is set; unspecified
+    /// otherwise. Every rank has the same number of words, [`attached_words`].
+    pub attached: Vec<u64>,
+}
+
+/// Most attached words of all ranks together: their messages between hosts stay short.
+const ATTACHED_WORDS_OF_ALL: usize = 64;
+
+/// Attached words of each of `size` ranks.
+pub(crate) fn attached_words(size: usize) -> usize {
+    match size {
+        1 => 0, // nothing to exchange
+        _ => (ATTACHED_WORDS_OF_ALL / size).min(ATTACHED_WORDS_MAX),
+    }
 }
 
 impl Block {
@@ -104,7 +122,7 @@ impl Block {
     }
 
     /// Returns the words that the transport sends: status, settings, hold and the last submission,
-    /// then the ready bits; if `is_timed`, with the ready times as details.
+    /// then the ready bits and the attached words; if `is_timed`, with the ready times as details.
     pub(crate) fn contribution(&self, is_timed: bool) -> Contribution<'_> {
         let mut head = smallvec![u64::from(self.status.0), self.settings.version];
         head.extend(settings_words(&self.settings));
@@ -114,6 +132,7 @@ impl Block {
             version: BLOCK_VERSION,
             head,
             bits: &self.ready,
+            attached: &self.attached,
             details: if is_timed { &self.ready_us } else { &[] },
         }
     }
@@ -133,6 +152,7 @@ impl Block {
             hold,
             latest_us,
             ready: contribution.bits.to_vec(),
+            attached: contribution.attached.to_vec(),
             ready_us: match contribution.details {
                 [] => vec![0; 64 * contribution.bits.len()],
                 details => details.to_vec(),
@@ -186,6 +206,9 @@ pub(crate) enum InvalidBlock {
     /// A combination that does not fit this rank's own block.
     #[error("a combination of all blocks that does not fit this rank's, in slot {0}")]
     OwnBits(usize),
+    /// A combination with other attached words than those of this rank's own block.
+    #[error("a combination of all blocks with other inputs of this rank than it attached")]
+    OwnInputs,
     /// A time of the last submission that is out of range.
     #[error("a last tensor that was submitted at microsecond {0}")]
     Latest(u64),
@@ -200,7 +223,7 @@ pub(crate) enum InvalidBlock {
 }
 
 /// Version of the format of [`Block::contribution`] and of partial states.
-const BLOCK_VERSION: u64 = 3;
+const BLOCK_VERSION: u64 = 4;
 
 /// Number of words before the ready bits.
 pub(super) const FACT_WORDS: usize = 10;
@@ -317,6 +340,10 @@ pub(super) fn first_beyond(bits: &[u64], slots: &[u64]) -> Option<usize> {
 impl RankBlock for Block {
     fn read_words(&self, to: &mut [u64]) {
         self.contribution(true).read_words(to);
+    }
+
+    fn read_attached(&self, to: &mut [u64]) {
+        self.contribution(true).read_attached(to);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {

@@ -1,9 +1,11 @@
 //! Partial state of an agreement: the combination of the blocks of some ranks.
 //!
 //! Every part is the least upper bound of the blocks' parts in some order: intersections, unions,
-//! minima, maxima, the newest settings. So merging is associative, commutative and idempotent.
+//! minima, maxima, the newest settings. So merging is associative, commutative and idempotent. The
+//! attached words of a rank have a place of their own, which is 0 in the states of other ranks.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::block::{
     InvalidBlock, READY_US_MAX, SETTINGS_WORDS, Status, check_bits, check_hold, check_latest,
@@ -24,6 +26,20 @@ pub(super) struct Limits {
     pub(super) is_timed: bool,
     /// Version of the settings in the last cycle.
     pub(super) version: u64,
+    /// Attached words of each rank.
+    pub(super) attached_words: usize,
+}
+
+impl Limits {
+    /// Attached words of all ranks.
+    fn attached(&self) -> usize {
+        self.size * self.attached_words
+    }
+
+    /// Place of the attached words of `rank`.
+    pub(super) fn of_rank(&self, rank: usize) -> Range<usize> {
+        rank * self.attached_words..(rank + 1) * self.attached_words
+    }
 }
 
 /// Words before the bits: facts of any and all ranks, version and rank of the settings, hold, the
@@ -66,6 +82,8 @@ pub(super) struct Partial {
     /// is ready on a rank that has it ready; empty in a cycle without ready times.
     pub(super) first_us: Vec<u64>,
     pub(super) last_us: Vec<u64>,
+    /// Attached words of all ranks, by rank; 0 for ranks that have attached nothing.
+    pub(super) attached: Vec<u64>,
 }
 
 impl Default for Partial {
@@ -83,6 +101,7 @@ impl Default for Partial {
             joined: Vec::new(),
             first_us: Vec::new(),
             last_us: Vec::new(),
+            attached: Vec::new(),
         }
     }
 }
@@ -97,6 +116,7 @@ impl Partial {
             joined: std::mem::take(&mut self.joined),
             first_us: std::mem::take(&mut self.first_us),
             last_us: std::mem::take(&mut self.last_us),
+            attached: std::mem::take(&mut self.attached),
             ..Self::default()
         };
         cleared.common.clone_from(&limits.slots);
@@ -109,6 +129,8 @@ impl Partial {
         cleared.first_us.resize(times, u64::MAX);
         cleared.last_us.clear();
         cleared.last_us.resize(times, 0);
+        cleared.attached.clear();
+        cleared.attached.resize(limits.attached(), 0);
         *self = cleared;
     }
 
@@ -147,6 +169,9 @@ impl Partial {
         fold(&mut self.joined, &other.joined, |own, other| own | other);
         fold(&mut self.first_us, &other.first_us, u64::min);
         fold(&mut self.last_us, &other.last_us, u64::max);
+        fold(&mut self.attached, &other.attached, |own, other| {
+            own | other
+        });
     }
 
     /// Appends the words that [`read`](Self::read) reads.
@@ -160,6 +185,7 @@ impl Partial {
             to.extend(bits);
         }
         to.extend(self.first_us.iter().chain(&self.last_us));
+        to.extend(&self.attached);
     }
 
     /// Reads a state with at least one rank.
@@ -169,7 +195,7 @@ impl Partial {
     pub(super) fn read(words: &[u64], limits: &Limits) -> Result<Self, InvalidBlock> {
         let bits = limits.slots.len();
         let times = if limits.is_timed { 64 * bits } else { 0 };
-        let expected = HEAD_WORDS + 3 * bits + 2 * times;
+        let expected = HEAD_WORDS + 3 * bits + 2 * times + limits.attached();
         if words.len() != expected {
             let found = words.len();
             return Err(InvalidBlock::Length { found, expected });
@@ -200,6 +226,7 @@ impl Partial {
             joined: part(bits),
             first_us: part(times),
             last_us: part(times),
+            attached: part(limits.attached()),
         };
         state.check(limits)?;
         Ok(state)
@@ -269,7 +296,7 @@ mod tests {
 
     use super::*;
     use crate::negotiation::agreement::Agreement;
-    use crate::negotiation::block::FACT_WORDS;
+    use crate::negotiation::block::{FACT_WORDS, attached_words};
     use crate::negotiation::{Block, Last, Status};
     use crate::transport::Combine;
 
@@ -278,22 +305,36 @@ mod tests {
 
     fn blocks() -> impl Strategy<Value = Vec<Block>> {
         let bits = || any::<[u64; WORDS]>();
-        let block = (0..8_u32, bits(), bits(), 0..3_u64, 0..4_u64, 0..9_u64);
-        let block = block.prop_map(|(status, ready, or, version, cycle_ms, hold_ns)| {
-            let mut block = Block::new(WORDS);
-            block.status = Status(status & !Status::COMPARE_CLOCKS.0);
-            block.settings.version = version;
-            block.settings.value.cycle_time_ns = 1_000_000 * cycle_ms;
-            block.hold.from_ns = hold_ns;
-            block.latest_us = hold_ns / 2;
-            for bit in 0..64 * WORDS {
-                // Most bits are ready, so that some are common.
-                if (ready[bit / 64] | or[bit / 64]) >> (bit % 64) & 1 == 1 {
-                    block.set(bit, ready[bit / 64] >> (bit % 32) & 0xffff);
+        let block = (
+            0..8_u32,
+            bits(),
+            bits(),
+            0..3_u64,
+            0..4_u64,
+            0..9_u64,
+            any::<bool>(),
+        );
+        let block = block.prop_map(
+            |(status, ready, or, version, cycle_ms, hold_ns, attaches)| {
+                let mut block = Block::new(WORDS);
+                block.status = Status(status & !Status::COMPARE_CLOCKS.0);
+                block.attached = vec![ready[0]; attached_words(RANKS)];
+                if attaches {
+                    block.status = block.status.with(Status::ATTACHED);
                 }
-            }
-            block
-        });
+                block.settings.version = version;
+                block.settings.value.cycle_time_ns = 1_000_000 * cycle_ms;
+                block.hold.from_ns = hold_ns;
+                block.latest_us = hold_ns / 2;
+                for bit in 0..64 * WORDS {
+                    // Most bits are ready, so that some are common.
+                    if (ready[bit / 64] | or[bit / 64]) >> (bit % 64) & 1 == 1 {
+                        block.set(bit, ready[bit / 64] >> (bit % 32) & 0xffff);
+                    }
+                }
+                block
+            },
+        );
         prop::collection::vec(block, RANKS)
     }
 
@@ -381,6 +422,10 @@ mod tests {
                 let range = times.clone().min().zip(times.max());
                 prop_assert_eq!(agreed.ready_us(slot), range);
             }
+            let attach = |block: &Block| block.status.has(Status::ATTACHED) && block.ready == blocks[0].ready;
+            let is_attached = joined == 0 && blocks.iter().all(attach);
+            let inputs: Vec<u64> = blocks.iter().flat_map(|block| block.attached.clone()).collect();
+            prop_assert_eq!(agreed.attached(), is_attached.then_some(&inputs[..]));
             let submitted = blocks.iter().map(|block| block.latest_us).enumerate().filter(|(_, at_us)| *at_us > 0);
             let last = submitted.clone().map(|(rank, at_us)| (at_us, Reverse(rank))).max();
             let first = submitted.map(|(_, at_us)| at_us).min();
@@ -427,7 +472,7 @@ mod tests {
             own.merge(&peer).unwrap_err()
         };
         assert_eq!(refused(&[(0, 1 << 40)]), "status bits 0xffffffff");
-        assert_eq!(refused(&[(1, 64)]), "status bits 0x40");
+        assert_eq!(refused(&[(1, 128)]), "status bits 0x80");
         assert_eq!(
             refused(&[(2, u64::MAX)]),
             format!("settings of version {}, after version 0", u64::MAX)

@@ -244,6 +244,23 @@ fn sixty_four_ranks() {
 }
 
 #[test]
+fn a_small_allreduce_comes_with_the_agreement_from_its_second_time_on() {
+    for (is_spread, seed) in [(false, 3), (true, 3), (true, 4)] {
+        let job = Job {
+            tensors: 1,
+            is_spread,
+            seed,
+            ..Job::default()
+        };
+        for seen in &check_all(&job)[0].seen {
+            let (first, later) = seen.log.ways.split_first().expect("six steps");
+            assert_eq!(*first, "SIM_ALLREDUCE");
+            assert_eq!(later, [ronde_job::ATTACHED_ALLREDUCE; 5]);
+        }
+    }
+}
+
+#[test]
 fn sets_that_overlap_in_a_ring_are_served_at_once() {
     // With one thread for all sets, three ranks that begin with different sets would wait for one
     // another.

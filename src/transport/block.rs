@@ -8,6 +8,8 @@ use smallvec::SmallVec;
 
 /// Most words of [`Contribution::head`].
 pub(crate) const BLOCK_HEAD_WORDS_MAX: usize = 12;
+/// Most words of [`Contribution::attached`].
+pub(crate) const ATTACHED_WORDS_MAX: usize = 8;
 
 /// Block of this rank for one cycle. In a cycle the blocks of all ranks have the same version and
 /// size.
@@ -19,14 +21,16 @@ pub(crate) struct Contribution<'a> {
     pub head: SmallVec<[u64; BLOCK_HEAD_WORDS_MAX]>,
     /// Words after the head. Each bit tells whether the detail with the same index is present.
     pub bits: &'a [u64],
+    /// Words after the bits, at most [`ATTACHED_WORDS_MAX`]: data that is passed on as it is.
+    pub attached: &'a [u64],
     /// Details, one word for each bit; empty in a cycle without details.
     pub details: &'a [u64],
 }
 
 impl Contribution<'_> {
-    /// Number of words of the block: the head, the bits and the details.
+    /// Number of words of the block: the head, the bits, the attached words and the details.
     pub(crate) fn words(&self) -> usize {
-        self.fact_words() + self.details.len()
+        self.fact_words() + self.attached.len() + self.details.len()
     }
 
     /// Number of words that [`RankBlock::read_words`] reads: the head and the bits.
@@ -41,6 +45,9 @@ pub(crate) trait RankBlock {
     /// Reads the head and the bits. `to` has exactly their number of words.
     fn read_words(&self, to: &mut [u64]);
 
+    /// Reads the attached words. `to` has exactly their number of words.
+    fn read_attached(&self, to: &mut [u64]);
+
     /// Reads the details whose bit in `bits` is set, to the same index of `to`. Not called in a
     /// cycle without details.
     fn read_details(&self, bits: &[u64], to: &mut [u64]);
@@ -51,6 +58,10 @@ impl RankBlock for Contribution<'_> {
         let (head, bits) = to.split_at_mut(self.head.len());
         head.copy_from_slice(&self.head);
         bits.copy_from_slice(self.bits);
+    }
+
+    fn read_attached(&self, to: &mut [u64]) {
+        to.copy_from_slice(self.attached);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {
@@ -99,15 +110,21 @@ pub(crate) trait Partial: Send {
     fn merge(&mut self, words: &[u64]) -> Result<(), String>;
 }
 
-/// Calls `visit` with the index of each bit that is set.
-pub(crate) fn each_bit(bits: &[u64], mut visit: impl FnMut(usize)) {
-    for (index, &word) in bits.iter().enumerate() {
+/// Iterates over the indices of the bits that are set, ascending.
+pub(crate) fn bit_indices(bits: &[u64]) -> impl Iterator<Item = usize> {
+    bits.iter().enumerate().flat_map(|(index, &word)| {
         let mut left = word;
-        while left != 0 {
-            visit(index * 64 + left.trailing_zeros() as usize);
-            left &= left - 1;
-        }
-    }
+        std::iter::from_fn(move || {
+            let bit = (left != 0).then(|| index * 64 + left.trailing_zeros() as usize);
+            left &= left.wrapping_sub(1);
+            bit
+        })
+    })
+}
+
+/// Calls `visit` with the index of each bit that is set.
+pub(crate) fn each_bit(bits: &[u64], visit: impl FnMut(usize)) {
+    bit_indices(bits).for_each(visit);
 }
 
 /// Number of words before a block or partial state in a message: cycle, version, number of words.

@@ -21,7 +21,10 @@ pub(crate) mod simulated;
 
 #[cfg(test)]
 pub(crate) use block::Prefix;
-pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, Partial, RankBlock, each_bit};
+pub(crate) use block::{
+    ATTACHED_WORDS_MAX, BLOCK_HEAD_WORDS_MAX, Combine, Contribution, Partial, RankBlock,
+    bit_indices, each_bit,
+};
 
 /// Longest frame, bytes: about 500,000 requests.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;

@@ -38,4 +38,4 @@ pub mod step;
 pub mod units;
 
 pub use dtype::{Dtype, ReduceOp};
-pub use operation::OpKind;
+pub use operation::{ATTACHED_ALLREDUCE, OpKind};

@@ -26,6 +26,10 @@ pub enum OpKind {
     Agree = 8,
 }
 
+/// Name on timelines of the execution of an allreduce whose data the ranks exchanged in its
+/// negotiation.
+pub const ATTACHED_ALLREDUCE: &str = "ATTACHED_ALLREDUCE";
+
 impl OpKind {
     /// Upper-case name, as in timelines.
     pub const fn name(self) -> &'static str {

@@ -214,7 +214,8 @@ pub enum Phase {
     CopyIn,
     /// The collective itself (`MPI_ALLREDUCE`, `SHM_ALLREDUCE`, `PUSH`, NCCL kernels).
     Collective,
-    /// Copy out of these (`MEMCPY_OUT_…`, `COPYH2D`).
+    /// Copy out of these (`MEMCPY_OUT_…`, `COPYH2D`), and combination of data that came with the
+    /// negotiation (`ATTACHED_ALLREDUCE`).
     CopyOut,
 }
 

@@ -19,13 +19,15 @@ pub(super) fn kind(name: &[u8]) -> Option<Kind> {
 }
 
 /// Prefixes of activities that determine the phase; other activities of a backend are collectives.
-const PHASES: [(&[u8], Phase); 6] = [
+const PHASES: [(&[u8], Phase); 7] = [
     (b"MEMCPY_IN_", Phase::CopyIn),
     (b"MEMCPY_OUT_", Phase::CopyOut),
     (b"COPY_ALLGATHER_OUTPUT", Phase::CopyOut),
     (b"WAIT_FOR_", Phase::WaitForData),
     (b"INIT_", Phase::Prepare),
     (b"ALLOCATE_", Phase::Prepare),
+    // The data came with the negotiation; what is left is their combination.
+    (b"ATTACHED_", Phase::CopyOut),
 ];
 
 /// Prefixes of the backends' activities.
@@ -151,6 +153,7 @@ mod tests {
             ("MPI_CROSS_ALLGATHER", Some(Phase::Collective)),
             ("TCP_ALLREDUCE", Some(Phase::Collective)),
             ("SHM_ALLREDUCE", Some(Phase::Collective)),
+            (ronde_job::ATTACHED_ALLREDUCE, Some(Phase::CopyOut)),
             ("ALLREDUCE", None),
         ];
         for (name, expected) in cases {

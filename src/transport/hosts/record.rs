@@ -1,4 +1,5 @@
-//! A block as a rank brings it to the first rank of its host: prefix, head, bits and details.
+//! A block as a rank brings it to the first rank of its host: prefix, head, bits, attached words
+//! and details.
 
 use crate::transport::block::{PREFIX_WORDS, Prefix, each_bit};
 use crate::transport::{Contribution, RankBlock};
@@ -8,17 +9,15 @@ pub(super) fn write(cycle: u64, block: &Contribution<'_>, own: &mut Vec<u8>) {
     let prefix = Prefix::new(cycle, block).to_words();
     let words = prefix.iter().chain(&block.head).chain(block.bits);
     own.clear();
-    own.extend(
-        words
-            .chain(block.details)
-            .flat_map(|word| word.to_le_bytes()),
-    );
+    let words = words.chain(block.attached).chain(block.details);
+    own.extend(words.flat_map(|word| word.to_le_bytes()));
 }
 
 /// A rank's block as it came.
 pub(super) struct Record<'a> {
     /// Head and bits.
     words: &'a [[u8; 8]],
+    attached: &'a [[u8; 8]],
     details: &'a [[u8; 8]],
 }
 
@@ -39,20 +38,33 @@ impl<'a> Record<'a> {
         if !rest.is_empty() || numbers.len() != PREFIX_WORDS + block.words() {
             return Err(format!("a block of {} bytes", brought.len()));
         }
-        let (words, details) = numbers[PREFIX_WORDS..].split_at(block.fact_words());
-        Ok(Self { words, details })
+        let (words, rest) = numbers[PREFIX_WORDS..].split_at(block.fact_words());
+        let (attached, details) = rest.split_at(block.attached.len());
+        Ok(Self {
+            words,
+            attached,
+            details,
+        })
     }
 }
 
 impl RankBlock for Record<'_> {
     fn read_words(&self, to: &mut [u64]) {
-        for (to, bytes) in to.iter_mut().zip(self.words) {
-            *to = number(bytes);
-        }
+        read(self.words, to);
+    }
+
+    fn read_attached(&self, to: &mut [u64]) {
+        read(self.attached, to);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {
         each_bit(bits, |index| to[index] = number(&self.details[index]));
+    }
+}
+
+fn read(words: &[[u8; 8]], to: &mut [u64]) {
+    for (to, bytes) in to.iter_mut().zip(words) {
+        *to = number(bytes);
     }
 }
 
@@ -75,6 +87,7 @@ mod tests {
             version: 4,
             head: smallvec![7, 8],
             bits: &bits,
+            attached: &[21, 22],
             details: &details,
         };
         let plain = Contribution {
@@ -82,18 +95,21 @@ mod tests {
             ..timed.clone()
         };
         let mut own = vec![1; 3];
-        for (block, words) in [(&timed, 132), (&plain, 4)] {
+        for (block, words) in [(&timed, 134), (&plain, 6)] {
             write(9, block, &mut own);
             assert_eq!(own.len(), 8 * (PREFIX_WORDS + words));
             let record = Record::read(&own, Prefix::new(9, block), block).unwrap();
             let mut read = [0; 4];
             record.read_words(&mut read);
             assert_eq!(read, [7, 8, bits[0], bits[1]]);
+            let mut attached = [0; 2];
+            record.read_attached(&mut attached);
+            assert_eq!(attached, [21, 22]);
         }
         let refused = Record::read(&own, Prefix::new(8, &plain), &plain).err();
         assert_eq!(
             refused.unwrap(),
-            "a block of cycle 9, version 4, 4 words, where this rank has a block of cycle 8, version 4, 4 words"
+            "a block of cycle 9, version 4, 6 words, where this rank has a block of cycle 8, version 4, 6 words"
         );
         write(9, &timed, &mut own);
         let read = |own: &[u8]| Record::read(own, Prefix::new(9, &timed), &timed).err();

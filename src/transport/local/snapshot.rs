@@ -20,12 +20,14 @@ use crate::error::{Error, PeerError};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
 use crate::transport::block::{PREFIX_WORDS, Prefix, each_bit};
-use crate::transport::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
+use crate::transport::{
+    ATTACHED_WORDS_MAX, BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock,
+};
 
-/// Words of a slot for blocks of up to `bits_words` words of bits: prefix, head, bits, and a detail
-/// for each bit.
+/// Words of a slot for blocks of up to `bits_words` words of bits: prefix, head, bits, attached
+/// words, and a detail for each bit.
 pub(super) const fn slot_words(bits_words: usize) -> usize {
-    PREFIX_WORDS + BLOCK_HEAD_WORDS_MAX + bits_words + 64 * bits_words
+    PREFIX_WORDS + BLOCK_HEAD_WORDS_MAX + bits_words + ATTACHED_WORDS_MAX + 64 * bits_words
 }
 
 /// Access of one rank to the snapshot slots of a process set.
@@ -93,6 +95,10 @@ where
             block.bits.len() <= self.bits_words,
             "block longer than its slot"
         );
+        assert!(
+            block.attached.len() <= ATTACHED_WORDS_MAX,
+            "more attached words than a slot has"
+        );
         let own = Prefix::new(cycle, block);
         self.cycle = cycle;
 
@@ -113,7 +119,7 @@ where
             let combined = if rank == self.rank {
                 combine.add(rank, block) // another process may have overwritten its slot
             } else {
-                let peer = SlotView::new(self.slot(rank, cycle), block.fact_words());
+                let peer = SlotView::new(self.slot(rank, cycle), block);
                 let checked = peer.prefix().check(own);
                 checked.and_then(|()| combine.add(rank, &peer))
             };
@@ -139,13 +145,13 @@ where
 fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
     let words = prefix.to_words();
     let words = words.iter().chain(&block.head).chain(block.bits);
-    for (to, value) in slot.iter().zip(words) {
+    for (to, value) in slot.iter().zip(words.chain(block.attached)) {
         to.store(*value, Ordering::Relaxed);
     }
     if block.details.is_empty() {
         return;
     }
-    let details = &slot[PREFIX_WORDS + block.fact_words()..];
+    let details = &slot[PREFIX_WORDS + block.fact_words() + block.attached.len()..];
     each_bit(block.bits, |index| {
         details[index].store(block.details[index], Ordering::Relaxed)
     });
@@ -155,17 +161,20 @@ fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
 struct SlotView<'a> {
     prefix: &'a [AtomicU64],
     words: &'a [AtomicU64],
+    attached: &'a [AtomicU64],
     details: &'a [AtomicU64],
 }
 
 impl<'a> SlotView<'a> {
-    /// Makes a view of the block in `slot`, with `words` words before the details.
-    fn new(slot: &'a [AtomicU64], words: usize) -> Self {
+    /// Makes a view of the block in `slot`, which has the parts of this rank's block `own`.
+    fn new(slot: &'a [AtomicU64], own: &Contribution<'_>) -> Self {
         let (prefix, block) = slot.split_at(PREFIX_WORDS);
-        let (words, details) = block.split_at(words);
+        let (words, rest) = block.split_at(own.fact_words());
+        let (attached, details) = rest.split_at(own.attached.len());
         Self {
             prefix,
             words,
+            attached,
             details,
         }
     }
@@ -179,15 +188,23 @@ impl<'a> SlotView<'a> {
 
 impl RankBlock for SlotView<'_> {
     fn read_words(&self, to: &mut [u64]) {
-        for (to, word) in to.iter_mut().zip(self.words) {
-            *to = word.load(Ordering::Relaxed);
-        }
+        read(self.words, to);
+    }
+
+    fn read_attached(&self, to: &mut [u64]) {
+        read(self.attached, to);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {
         each_bit(bits, |index| {
             to[index] = self.details[index].load(Ordering::Relaxed)
         });
+    }
+}
+
+fn read(words: &[AtomicU64], to: &mut [u64]) {
+    for (to, word) in to.iter_mut().zip(words) {
+        *to = word.load(Ordering::Relaxed);
     }
 }
 
@@ -246,7 +263,7 @@ mod tests {
             (
                 spoiled(0, 3),
                 1,
-                "a block of cycle 3, version 3, 10 words, where this rank has a block of cycle 1, version 3, 10 words",
+                "a block of cycle 3, version 4, 10 words, where this rank has a block of cycle 1, version 4, 10 words",
             ),
             (
                 spoiled(1, 2),
@@ -256,7 +273,7 @@ mod tests {
             (
                 spoiled(2, u64::MAX),
                 1,
-                "a block of cycle 1, version 3, 18446744073709551615 words",
+                "a block of cycle 1, version 4, 18446744073709551615 words",
             ),
             (spoiled(3, 1 << 40), 1, "status bits 0xffffffff"),
             (spoiled(6, u64::MAX), 1, "a cycle time of"),
@@ -315,6 +332,6 @@ mod tests {
                     .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
             );
         }
-        assert_eq!(stride, 16_655, "133 KB for 16384 tensors");
+        assert_eq!(stride, 16_663, "133 KB for 16384 tensors");
     }
 }

@@ -95,6 +95,7 @@ pub(super) struct Seat {
 struct Frozen {
     prefix: Prefix,
     words: Vec<u64>,
+    attached: Vec<u64>,
     details: Vec<u64>,
 }
 
@@ -103,6 +104,7 @@ impl Frozen {
         Self {
             prefix: Prefix::new(cycle, block),
             words: block.head.iter().chain(block.bits).copied().collect(),
+            attached: block.attached.to_vec(),
             details: block.details.to_vec(),
         }
     }
@@ -111,6 +113,10 @@ impl Frozen {
 impl RankBlock for Frozen {
     fn read_words(&self, to: &mut [u64]) {
         to.copy_from_slice(&self.words);
+    }
+
+    fn read_attached(&self, to: &mut [u64]) {
+        to.copy_from_slice(&self.attached);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {

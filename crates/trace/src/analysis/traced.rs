@@ -227,6 +227,9 @@ fn cycles(
         cycle.moving_us = cycle
             .moving_us
             .max((batch.span.ended - first.began()).max(0) as f64 / 1e3);
+        if is_attached(batch) {
+            continue;
+        }
         let copy_us = copy_us(batch);
         cycle.batches.push(TracedBatch {
             class: classes.of(batch.members.first()?),
@@ -247,6 +250,16 @@ fn same_cycle(first: &Batch<'_>, batch: &Batch<'_>) -> bool {
         (Some(a), Some(b)) => a == b,
         _ => batch.all_ready <= first.span.began,
     }
+}
+
+/// Whether the data came with the negotiation, so that no activity of the batch moved any.
+fn is_attached(batch: &Batch<'_>) -> bool {
+    let mut activities = batch
+        .members
+        .iter()
+        .flat_map(|op| &op.activities)
+        .peekable();
+    activities.peek().is_some() && activities.all(|activity| activity.phase == Phase::CopyOut)
 }
 
 /// Time of copies into and out of a fusion buffer, µs; all members have the same bars.

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{LimitError, PeerError};
-use crate::negotiation::block::READY_US_MAX;
+use crate::negotiation::block::{READY_US_MAX, attached_words};
 use crate::negotiation::{Agreement, Block, Status};
 use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::transport::{FRAME_BYTES_MAX, Park, Role};
@@ -72,12 +72,19 @@ pub(super) fn on_ranks<T: Send>(
     })
 }
 
-/// Block of `rank` for `cycle`: known to every rank, so that each can check its fold.
-fn block(rank: usize, cycle: u64) -> Block {
+/// Block of `rank` of `size` for `cycle`: known to every rank, so that each can check its fold.
+fn block(rank: usize, size: usize, cycle: u64) -> Block {
     let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
     let words = 1 + (cycle as usize % WORDS);
     let mut block = Block::new(words);
-    for status in [Status::UNCACHED, Status::BETWEEN_STEPS, Status::TRACES] {
+    let inputs = (0..attached_words(size)).map(|_| random.random());
+    block.attached = inputs.collect();
+    for status in [
+        Status::UNCACHED,
+        Status::BETWEEN_STEPS,
+        Status::ATTACHED,
+        Status::TRACES,
+    ] {
         if random.random_bool(0.5) && (rank == 0 || status != Status::TRACES) {
             block.status = block.status.with(status);
         }
@@ -100,7 +107,7 @@ fn exchange_agrees(size: usize, cycles: u64) {
             if random.random_bool(0.1) {
                 thread::sleep(Duration::from_micros(random.random_range(0..500)));
             }
-            let own = block(rank, cycle);
+            let own = block(rank, size, cycle);
             // In one cycle of four all ranks have joined, in another one every second rank.
             let joined: Vec<u32> = match cycle % 4 {
                 0 => (0..size as u32).collect(),
@@ -118,7 +125,7 @@ fn exchange_agrees(size: usize, cycles: u64) {
             transport.exchange(cycle, &own, &mut agreed).unwrap();
             expected.start(own.fact_words());
             for rank in 0..size {
-                expected.add(rank, &block(rank, cycle)).unwrap();
+                expected.add(rank, &block(rank, size, cycle)).unwrap();
             }
             assert_eq!(
                 format!("{agreed:?}"),
