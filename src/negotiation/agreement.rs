@@ -148,7 +148,8 @@ impl Agreement {
         self.incoming.resize(FACT_WORDS + bits, 0);
         own.read_words(&mut self.incoming);
         let ready = &self.incoming[FACT_WORDS..];
-        let contradiction = if self.joined.binary_search(&rank).is_ok() {
+        let has_joined = self.joined.binary_search(&rank).is_ok();
+        let contradiction = if has_joined {
             first_beyond(ready, &state.joined)
         } else {
             first_beyond(ready, &state.some).or_else(|| first_beyond(&state.common, ready))
@@ -157,7 +158,12 @@ impl Agreement {
         if let Some(slot) = contradiction {
             return Err(InvalidBlock::OwnBits(slot));
         }
-        if facts(&self.incoming).status.has(Status::ATTACHED) {
+        let status = facts(&self.incoming).status;
+        let is_in_all = has_joined || status.has(self.state.all);
+        if !(self.state.any.has(status) && is_in_all) {
+            return Err(InvalidBlock::OwnStatus(status.0));
+        }
+        if status.has(Status::ATTACHED) {
             self.own_attached.resize(self.limits.attached_words, 0);
             own.read_attached(&mut self.own_attached);
             if self.state.attached[self.limits.of_rank(rank)] != self.own_attached[..] {
@@ -717,14 +723,17 @@ mod tests {
         (0..2).for_each(|rank| agreed.add(rank, &both[rank]).unwrap());
         let mut words = Vec::new();
         agreed.partial().write(&mut words);
-        let mut adopt = |rank: usize, input: u64| {
+        let mut adopt = |own: &Block| {
             agreed.prepare(&[u64::MAX]);
-            agreed.adopt(&words, rank, &attaching(&[2], input))
+            agreed.adopt(&words, 1, own)
         };
-        assert_eq!(adopt(1, 6), Ok(()));
+        assert_eq!(adopt(&attaching(&[2], 6)), Ok(()));
+        let text =
+            "a combination of all blocks that does not fit this rank's status bits 0x0".to_owned();
+        assert_eq!(adopt(&active(&[2])), Err(text));
         let text = "a combination of all blocks with other inputs of this rank than it attached"
             .to_owned();
-        assert_eq!(adopt(1, 7), Err(text));
+        assert_eq!(adopt(&attaching(&[2], 7)), Err(text));
     }
 
     #[test]

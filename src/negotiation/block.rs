@@ -206,6 +206,9 @@ pub(crate) enum InvalidBlock {
     /// A combination that does not fit this rank's own block.
     #[error("a combination of all blocks that does not fit this rank's, in slot {0}")]
     OwnBits(usize),
+    /// A combination whose facts do not fit those of this rank's own block.
+    #[error("a combination of all blocks that does not fit this rank's status bits {0:#x}")]
+    OwnStatus(u32),
     /// A combination with other attached words than those of this rank's own block.
     #[error("a combination of all blocks with other inputs of this rank than it attached")]
     OwnInputs,

@@ -143,7 +143,10 @@ fn simulate(hosts: usize, measured: &Measured) -> Estimate {
     let network = Network::new(hosts, measured.network());
     let mut states = exchange(&network, hosts);
     let state = states[0].as_mut().expect("no host is hostile");
-    let attached_bytes = 8 * attached_words(hosts * PER_HOST);
+    let attached_bytes = match hosts {
+        1 => 0, // only read if they are used
+        _ => 8 * attached_words(hosts * PER_HOST),
+    };
     let block_bytes = measured.block_bytes + attached_bytes;
     let state_bytes = state.message().len();
     let in_host = (PER_HOST - 1) * block_bytes;
