@@ -10,6 +10,7 @@ slowest rank.
 
 import argparse
 import json
+import statistics
 import sys
 import time
 
@@ -20,6 +21,8 @@ import horovod
 import horovod.torch as hvd
 
 WARMUP_STEPS = 5
+# Steps whose median decides how many steps are timed.
+PROBE_STEPS = 10
 # Steps between two exchanges of whether rank 0 has a verdict.
 VERDICT_INTERVAL_STEPS = 10
 
@@ -94,10 +97,10 @@ def main():
         optimizer.step()
 
     began = time.perf_counter()
-    warmup_ms = timed(step, WARMUP_STEPS)
+    timed(step, WARMUP_STEPS)
     tuning_ms = tune(step, options.tuning_steps) if options.tuning_steps else []
     tuning_s = time.perf_counter() - began
-    last_ms = largest([sorted(warmup_ms + tuning_ms[-VERDICT_INTERVAL_STEPS:])[len(warmup_ms) // 2]], "last")[0]
+    last_ms = largest([statistics.median(timed(step, PROBE_STEPS))], "last")[0]
     count = max(5, round(1e3 * options.seconds / last_ms))
     step_ms = largest(timed(step, count), "steps")
     tuning_ms = largest(tuning_ms, "tuning") if tuning_ms else []
