@@ -182,20 +182,29 @@ def priority():
     return int(group.read_text().split()[-1]) if group.exists() else 0
 
 
+def made_rows(made):
+    """A row for each run of this program, with the parts that it measured."""
+    parts = {}
+    for part, one in made.items():
+        parts.setdefault(json.dumps(one), []).append(part)
+    for text, names in parts.items():
+        one = json.loads(text)
+        nice = f", in a scheduling group of nice value {one['nice']}" if one["nice"] < 0 else ""
+        yield (f"| {', '.join(names)} | `{one['command']}` | {one['date']}, {one['commit']} | {one['machine']}; load average "
+               f"{one['load_first']} to {one['load_last']}{nice} |")
+
+
 def markdown(result):
     lines = [
         "# Between hosts, over TCP", "",
-        f"{result['date']}, commit {result['commit']}. {result['machine']}. Load average from {result['load_first']} at the start to "
-        f"{result['load_last']} at the end.", "",
         "Median over interleaved rounds of the median step of the slowest rank; brackets: minimum and maximum over rounds. Ratios "
         "are of one round; above 1 Ronde is faster, except in rows with ≤. Hosts are network namespaces of this machine, joined "
         "by veth and a bridge: all ranks share its cores, which also execute the kernel's network code. So without a limit and at "
         "10 Gbit/s the processor limits every way. `2×2` is two hosts of two ranks. *Cores*: CPU time of all ranks, divided by "
         "the time of the steps. Open MPI is measured with two ranks only: four of version 4.1.4 report that "
         "they cannot connect (*Operation now in progress*) or that a peer hung up, and do not end.", "",
-        f"Made by `{result['command']}`." + ("" if result.get("nice", 0) >= 0 else
-                                             f" The machine had other work; all ways ran in a scheduling group of nice value "
-                                             f"{result['nice']}."), "", *goals(result), ""]
+        "| part, model | made by | date, commit | machine |", "| --- | --- | --- | --- |", *made_rows(result["made"]), "",
+        *goals(result), ""]
     for link in ["1", "10", "unshaped"]:
         if link not in result:
             continue
@@ -234,7 +243,10 @@ def main():
             measured[part] = {case: {"results": runs} for case, runs in idle(options).items()}
         else:
             measured[part] = before.get(part, {}) | gradients(part, options)
-    result = before | circumstances("scripts/bench-hosts", load_first) | {"nice": priority()} | measured
+    made = circumstances("scripts/bench-hosts", load_first) | {"nice": priority()}
+    whole = {"latency", "idle"}
+    names = [part if part in whole else f"{part} {model}" for part in options.parts for model in ([""] if part in whole else options.models)]
+    result = before | {"made": before.get("made", {}) | {name: made for name in names}} | measured
     written.write_text(json.dumps(result, indent=1) + "\n")
     notes = options.out / "notes.md"
     (options.out / "README.md").write_text(markdown(result) + ("\n" + notes.read_text() if notes.exists() else ""))
