@@ -7,9 +7,10 @@
 //! agreement of its exchange and from the response cache, which only agreements change.
 //!
 //! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `attached` sends
-//! small inputs with the blocks, `groups` holds back incomplete groups, `details` asks which ranks have which tensors ready, `hold` delays
-//! cycles where that saves a batch, `device` launches batches on a device, `clocks` compares
-//! clocks, `liveness` and `stalls` detect lost peers and tensors that have waited too long.
+//! small inputs with the blocks, `groups` holds back incomplete groups, `details` asks which ranks
+//! have which tensors ready, `hold` delays cycles where that saves a batch, `device` launches
+//! batches on a device, `clocks` compares clocks, `liveness` and `stalls` detect lost peers and
+//! tensors that have waited too long.
 
 mod attached;
 mod clocks;
