@@ -186,9 +186,9 @@ def made_rows(made):
     """A row for each run of this program, with the parts that it measured."""
     parts = {}
     for part, one in made.items():
-        parts.setdefault(json.dumps(one), []).append(part)
-    for text, names in parts.items():
-        one = json.loads(text)
+        parts.setdefault(tuple(one.items()), []).append(part)
+    for items, names in parts.items():
+        one = dict(items)
         nice = f", in a scheduling group of nice value {one['nice']}" if one["nice"] < 0 else ""
         yield (f"| {', '.join(names)} | `{one['command']}` | {one['date']}, {one['commit']} | {one['machine']}; load average "
                f"{one['load_first']} to {one['load_last']}{nice} |")
@@ -235,8 +235,9 @@ def main():
     written = options.out / "hosts.json"
     before = json.loads(written.read_text()) if written.exists() else {}
     load_first = os.getloadavg()[0]
-    measured = {}
+    measured, names = {}, []
     for part in options.parts:
+        names += [part] if part in ["latency", "idle"] else [f"{part} {model}" for model in options.models]
         if part == "latency":
             measured[part] = latency(options)
         elif part == "idle":
@@ -244,8 +245,6 @@ def main():
         else:
             measured[part] = before.get(part, {}) | gradients(part, options)
     made = circumstances("scripts/bench-hosts", load_first) | {"nice": priority()}
-    whole = {"latency", "idle"}
-    names = [part if part in whole else f"{part} {model}" for part in options.parts for model in ([""] if part in whole else options.models)]
     result = before | {"made": before.get("made", {}) | {name: made for name in names}} | measured
     written.write_text(json.dumps(result, indent=1) + "\n")
     notes = options.out / "notes.md"

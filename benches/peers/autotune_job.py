@@ -100,8 +100,8 @@ def main():
     timed(step, WARMUP_STEPS)
     tuning_ms = tune(step, options.tuning_steps) if options.tuning_steps else []
     tuning_s = time.perf_counter() - began
-    last_ms = largest([statistics.median(timed(step, PROBE_STEPS))], "last")[0]
-    count = max(5, round(1e3 * options.seconds / last_ms))
+    probe_ms = largest([statistics.median(timed(step, PROBE_STEPS))], "probe")[0]
+    count = max(5, round(1e3 * options.seconds / probe_ms))
     step_ms = largest(timed(step, count), "steps")
     tuning_ms = largest(tuning_ms, "tuning") if tuning_ms else []
     if hvd.rank() == 0:

@@ -16,12 +16,11 @@ use crate::tensor::Span;
 use crate::transport::bit_indices;
 
 impl Cycle {
-    /// Attaches the inputs of all tensors that are ready here to this rank's block. Returns false if
-    /// there are none, or if one of them cannot be attached.
+    /// Attaches the inputs of all tensors that are ready here to this rank's block. Returns false
+    /// if there are none, or if one of them cannot be attached.
     pub(super) fn attach(&mut self) -> bool {
         let words = &mut self.block.attached;
-        let may_fit = (1..=8 * words.len()).contains(&self.hits_held);
-        if !may_fit || self.settings.hierarchical_allreduce || !self.agreed.joined().is_empty() {
+        if !(1..=8 * words.len()).contains(&self.hits_held) {
             return false;
         }
         let mut end = 0;

@@ -8,8 +8,8 @@
 //! The agreement is a fold in any order and grouping, and has a bounded size whatever the number of
 //! ranks: intersections, unions, minima, maxima, the newest settings, and in a small set a few
 //! words of each rank ([`Partial`]). Hosts therefore combine the blocks of their ranks before they
-//! exchange anything. Which rank has which tensor
-//! ready is not part of it; the cycle asks for that if it needs it ([`Details`]).
+//! exchange anything. Which rank has which tensor ready is not part of it; the cycle asks for that
+//! if it needs it ([`Details`]).
 //!
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before
 //! it is used.

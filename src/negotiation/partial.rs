@@ -412,8 +412,9 @@ mod tests {
                 let range = times.clone().min().zip(times.max());
                 prop_assert_eq!(agreed.ready_us(slot), range);
             }
-            let attach = |block: &Block| block.status.has(Status::ATTACHED) && block.ready == blocks[0].ready;
-            let is_attached = joined == 0 && blocks.iter().all(attach);
+            let is_same = blocks.iter().all(|block| block.ready == blocks[0].ready);
+            let have = blocks.iter().all(|block| block.status.has(Status::ATTACHED));
+            let is_attached = joined == 0 && is_same && have;
             let inputs: Vec<u64> = blocks.iter().flat_map(|block| block.attached.clone()).collect();
             prop_assert_eq!(agreed.attached(), is_attached.then_some(&inputs[..]));
             let submitted = blocks.iter().map(|block| block.latest_us).enumerate().filter(|(_, at_us)| *at_us > 0);

@@ -64,9 +64,9 @@ static OVER_MPI: Pipeline = Pipeline {
 };
 
 /// Over TCP: few enough bytes to stay in the cache, and two in flight, since each chunk waits twice
-/// for the network's latency. ResNet-50 between two hosts of one rank on an idle machine of 2 cores,
-/// without a limit and at 10 Gbit/s, ms: four of 2 MiB 84 and 100, two of 1 MiB 68 and 90, one of 1
-/// MiB 52 and 86, two of 512 KiB 67 and 87. With two busy loops beside them all took 185.
+/// for the network's latency. ResNet-50 between two hosts of one rank on an idle machine with two
+/// cores, without a limit and at 10 Gbit/s, ms: four of 2 MiB 84 and 100, two of 1 MiB 68 and 90,
+/// one of 1 MiB 52 and 86, two of 512 KiB 67 and 87. With two busy loops beside them all took 185.
 static OVER_TCP: Pipeline = Pipeline {
     bytes_max: 1 << 20,
     flights: 2,
