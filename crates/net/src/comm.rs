@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use crate::error::NetError;
 use crate::inbox::Receive;
+use crate::memory::{Buffer, Memory, Slice};
 use crate::mesh::Mesh;
-use crate::pending::{Buffer, Op, Pending, Slice};
+use crate::pending::{Op, Pending};
 
 /// Tags of collective operations have this bit; those of messages have not.
 const COLLECTIVE: u32 = 1 << 31;
@@ -85,6 +86,9 @@ pub(crate) trait Carrier {
 
     /// Begins to receive.
     fn receive(&self, channel: u64, receive: Receive);
+
+    /// See [`Comm::detach`].
+    fn detach(&self, memory: &Rc<dyn Memory>);
 }
 
 /// Communicator of some ranks of a mesh.
@@ -108,14 +112,11 @@ struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    fn send(&self, buffer: &Buffer, range: Range<usize>, to: usize) {
+    fn send(&self, memory: Rc<dyn Memory>, range: Range<usize>, to: usize) {
         if range.is_empty() {
             return; // no rank expects it
         }
-        let slice = Slice {
-            buffer: Rc::clone(buffer),
-            range,
-        };
+        let slice = Slice::new(memory, range);
         let Comm {
             carrier,
             channel,
@@ -125,25 +126,66 @@ impl Messages<'_> {
         carrier.send(members[to], *channel, self.tag, slice, &self.op);
     }
 
-    fn receive(&self, buffer: &Buffer, range: Range<usize>, from: Option<usize>) {
+    fn receive(&self, memory: Rc<dyn Memory>, range: Range<usize>, from: Option<usize>) {
         if range.is_empty() {
             return;
         }
         let receive = Receive {
             from: from.map(|from| self.comm.members[from]),
             tag: self.tag,
-            slice: Slice {
-                buffer: Rc::clone(buffer),
-                range,
-            },
+            slice: Slice::new(memory, range),
             op: Rc::clone(&self.op),
         };
         self.comm.carrier.receive(self.comm.channel, receive);
     }
 
+    /// Receives from all other ranks, `bytes` bytes each, to `received`, in rank order.
+    fn receive_from_all(&self, received: &Buffer, bytes: usize) {
+        assert!(bytes * (self.comm.size() - 1) <= received.borrow().len());
+        for (_, from) in self.comm.others() {
+            let place = from - usize::from(from > self.comm.rank);
+            let place = place * bytes..(place + 1) * bytes;
+            self.receive(received.clone(), place, Some(from));
+        }
+    }
+
+    /// Sends each other rank its part of `chunk`.
+    fn send_parts(&self, memory: &Rc<dyn Memory>, chunk: &Range<usize>, part: usize) {
+        assert!(part * self.comm.size() >= chunk.len());
+        for (to, _) in self.comm.others() {
+            self.send(memory.clone(), part_of(chunk, to, part), to);
+        }
+    }
+
+    /// Receives the parts of `chunk` of all other ranks from these.
+    fn receive_parts(&self, memory: &Rc<dyn Memory>, chunk: &Range<usize>, part: usize) {
+        assert!(part * self.comm.size() >= chunk.len());
+        for (_, from) in self.comm.others() {
+            self.receive(memory.clone(), part_of(chunk, from, part), Some(from));
+        }
+    }
+
+    /// Sends the bytes `range` to all other ranks.
+    fn send_to_all(&self, memory: &Rc<dyn Memory>, range: &Range<usize>) {
+        for (to, _) in self.comm.others() {
+            self.send(memory.clone(), range.clone(), to);
+        }
+    }
+
     fn pending<B>(self, finish: impl FnOnce() -> B + 'static) -> Pending<B> {
         Pending::new(self.op, finish)
     }
+}
+
+/// Range of part `index` of `chunk`, a part of a memory; see [`part_range`].
+fn part_of(chunk: &Range<usize>, index: usize, part: usize) -> Range<usize> {
+    let range = part_range(index, part, chunk.len());
+    chunk.start + range.start..chunk.start + range.end
+}
+
+/// The memory that `buffer` is.
+fn memory(buffer: &Buffer) -> Rc<dyn Memory> {
+    buffer.clone()
 }
 
 /// Makes the memory of an operation.
@@ -230,7 +272,7 @@ impl Comm {
         let messages = self.messages(u32::from(tag));
         let memory = buffer(memory);
         let all = 0..memory.borrow().len();
-        messages.send(&memory, all, to);
+        messages.send(memory.clone(), all, to);
         messages.pending(move || memory.take())
     }
 
@@ -239,7 +281,7 @@ impl Comm {
         let messages = self.messages(u32::from(tag));
         let memory = buffer(memory);
         let all = 0..memory.borrow().len();
-        messages.receive(&memory, all, from);
+        messages.receive(memory.clone(), all, from);
         messages.pending(move || memory.take())
     }
 
@@ -257,16 +299,11 @@ impl Comm {
         bytes: usize,
         tag: u16,
     ) -> Pending<(Vec<u8>, Vec<u8>)> {
-        assert!(bytes <= chunk.len() && part * self.size() >= bytes);
-        let own = part_range(self.rank, part, bytes).len();
-        assert!(own * (self.size() - 1) <= received.len());
+        assert!(bytes <= chunk.len());
         let messages = self.messages(u32::from(tag));
         let (chunk, received) = (buffer(chunk), buffer(received));
-        for (next, previous) in self.others() {
-            let place = previous - usize::from(previous > self.rank);
-            messages.receive(&received, place * own..(place + 1) * own, Some(previous));
-            messages.send(&chunk, part_range(next, part, bytes), next);
-        }
+        messages.receive_from_all(&received, part_range(self.rank, part, bytes).len());
+        messages.send_parts(&memory(&chunk), &(0..bytes), part);
         messages.pending(move || (chunk.take(), received.take()))
     }
 
@@ -281,16 +318,78 @@ impl Comm {
         bytes: usize,
         tag: u16,
     ) -> Pending<Vec<u8>> {
-        assert!(bytes <= chunk.len() && part * self.size() >= bytes);
+        assert!(bytes <= chunk.len());
         let messages = self.messages(u32::from(tag));
-        let own = part_range(self.rank, part, bytes);
         let chunk = buffer(chunk);
-        for (next, previous) in self.others() {
-            let range = part_range(previous, part, bytes);
-            messages.receive(&chunk, range, Some(previous));
-            messages.send(&chunk, own.clone(), next);
-        }
+        let lent = memory(&chunk);
+        messages.receive_parts(&lent, &(0..bytes), part);
+        messages.send_to_all(&lent, &part_range(self.rank, part, bytes));
         messages.pending(move || chunk.take())
+    }
+
+    /// Receives `bytes` bytes from each of the other ranks to `received`, in rank order.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn receive_from_all(&self, received: Vec<u8>, bytes: usize, tag: u16) -> Pending<Vec<u8>> {
+        let messages = self.messages(u32::from(tag));
+        let received = buffer(received);
+        messages.receive_from_all(&received, bytes);
+        messages.pending(move || received.take())
+    }
+
+    /// Sends each other rank its part of `chunk`, a range of `memory`, which is cut as by
+    /// [`part_range`]. The operation borrows `memory` until it completes or
+    /// [`detach`](Self::detach) is called.
+    ///
+    /// # Panics
+    /// If the parts are too short.
+    pub fn send_parts(
+        &self,
+        memory: &Rc<dyn Memory>,
+        chunk: &Range<usize>,
+        part: usize,
+        tag: u16,
+    ) -> Pending<()> {
+        let messages = self.messages(u32::from(tag));
+        messages.send_parts(memory, chunk, part);
+        messages.pending(|| ())
+    }
+
+    /// Receives from each other rank its part of `chunk`, a range of `memory`, which is borrowed as
+    /// by [`send_parts`](Self::send_parts).
+    ///
+    /// # Panics
+    /// If the parts are too short.
+    pub fn receive_parts(
+        &self,
+        memory: &Rc<dyn Memory>,
+        chunk: &Range<usize>,
+        part: usize,
+        tag: u16,
+    ) -> Pending<()> {
+        let messages = self.messages(u32::from(tag));
+        messages.receive_parts(memory, chunk, part);
+        messages.pending(|| ())
+    }
+
+    /// Sends `range` of `memory`, which is borrowed as by [`send_parts`](Self::send_parts), to all
+    /// other ranks.
+    pub fn send_to_all(
+        &self,
+        memory: &Rc<dyn Memory>,
+        range: &Range<usize>,
+        tag: u16,
+    ) -> Pending<()> {
+        let messages = self.messages(u32::from(tag));
+        messages.send_to_all(memory, range);
+        messages.pending(|| ())
+    }
+
+    /// Ends all use of `memory` by messages: those that are still to be sent go on with copies, and
+    /// what is still received to it is lost. Nothing else of the mesh holds it afterwards.
+    pub fn detach(&self, memory: &Rc<dyn Memory>) {
+        self.carrier.detach(memory);
     }
 
     /// Sends the first `bytes` bytes of rank `root`'s `memory` to all ranks.
@@ -303,9 +402,9 @@ impl Comm {
         let memory = buffer(memory);
         if self.rank == root {
             let others = self.others();
-            others.for_each(|(next, _)| messages.send(&memory, 0..bytes, next));
+            others.for_each(|(next, _)| messages.send(memory.clone(), 0..bytes, next));
         } else {
-            messages.receive(&memory, 0..bytes, Some(root));
+            messages.receive(memory.clone(), 0..bytes, Some(root));
         }
         messages.pending(move || memory.take())
     }
@@ -352,8 +451,8 @@ impl Comm {
         let messages = self.collective();
         let (send, receive) = (buffer(send), buffer(receive));
         for (next, previous) in self.others() {
-            messages.receive(&receive, parts.range(previous), Some(previous));
-            messages.send(&send, 0..bytes, next);
+            messages.receive(receive.clone(), parts.range(previous), Some(previous));
+            messages.send(send.clone(), 0..bytes, next);
         }
         (messages, send, receive)
     }
@@ -403,14 +502,14 @@ impl Comm {
         let messages = self.collective();
         if self.rank != root {
             let (send, receive) = (buffer(send), buffer(receive));
-            messages.send(&send, 0..bytes, root);
+            messages.send(send.clone(), 0..bytes, root);
             return (messages, send, receive);
         }
         assert!(parts.bytes() <= receive.len() && parts.count() == self.size());
         receive[parts.range(root)].copy_from_slice(&send[..bytes]);
         let (send, receive) = (buffer(send), buffer(receive));
         for (_, previous) in self.others() {
-            messages.receive(&receive, parts.range(previous), Some(previous));
+            messages.receive(receive.clone(), parts.range(previous), Some(previous));
         }
         (messages, send, receive)
     }
@@ -432,8 +531,8 @@ impl Comm {
         let messages = self.collective();
         let (sent, received) = (buffer(send.0), buffer(receive.0));
         for (next, previous) in self.others() {
-            messages.receive(&received, receive.1.range(previous), Some(previous));
-            messages.send(&sent, send.1.range(next), next);
+            messages.receive(received.clone(), receive.1.range(previous), Some(previous));
+            messages.send(sent.clone(), send.1.range(next), next);
         }
         let (sent_parts, received_parts) = (send.1, receive.1);
         messages.pending(move || [(sent.take(), sent_parts), (received.take(), received_parts)])

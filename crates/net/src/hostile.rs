@@ -1,14 +1,14 @@
 //! Connections whose bytes another rank has changed, or are random.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 
 use crate::control::Control;
 use crate::fuzz::frames;
+use crate::memory::Slice;
 use crate::outbound::Outbound;
-use crate::pending::{Op, Slice};
+use crate::pending::Op;
 
 /// Bytes that a rank writes to send messages of these lengths on three channels, with control
 /// messages between them.
@@ -16,10 +16,7 @@ fn stream(lengths: &[usize]) -> Vec<u8> {
     let mut outbound = Outbound::default();
     let mut bytes = Vec::new();
     for (number, length) in lengths.iter().enumerate() {
-        let slice = Slice {
-            buffer: Rc::new(RefCell::new(vec![number as u8; *length])),
-            range: 0..*length,
-        };
+        let slice = Slice::whole(vec![number as u8; *length]);
         let op = Rc::<Op>::default();
         op.open();
         outbound.push(number as u64 % 3, number as u32, slice, op);

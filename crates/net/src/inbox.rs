@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use crate::error::NetError;
 use crate::inbound::Place;
-use crate::pending::{Op, Slice};
+use crate::memory::{Memory, Slice};
+use crate::pending::Op;
 
 /// Most bytes of one channel that a rank sends to another beyond those that receives have taken:
 /// more than a collective operation has in flight, so that it is not delayed.
@@ -101,7 +102,7 @@ impl Inbox {
             from, total, bytes, ..
         } = early;
         receive.check(total).map_err(|problem| (from, problem))?;
-        receive.slice.write(0, &bytes);
+        receive.slice.fill(&bytes);
         if bytes.len() == total {
             receive.op.done();
         } else {
@@ -131,7 +132,10 @@ impl Inbox {
     ) -> Result<u64, String> {
         let (channel, cost) = self.begin(from, place)?;
         match &channel.arriving[&from] {
-            Target::Receive(receive) => receive.slice.write(place.offset, bytes),
+            Target::Receive(receive) => {
+                let end = place.offset + bytes.len();
+                receive.slice.part(place.offset..end).fill(bytes);
+            }
             Target::Early => {
                 let is_open =
                     |early: &&mut Early| early.from == from && early.bytes.len() < early.total;
@@ -157,9 +161,8 @@ impl Inbox {
         let (channel, cost) = self.begin(from, place)?;
         Ok(match &channel.arriving[&from] {
             Target::Receive(receive) => {
-                let mut slice = receive.slice.clone();
-                slice.range.start += place.offset;
-                (Some(slice), cost)
+                let rest = place.offset..receive.slice.bytes();
+                (Some(receive.slice.part(rest)), cost)
             }
             Target::Early => (None, cost),
         })
@@ -202,6 +205,20 @@ impl Inbox {
             channel.arriving.insert(from, target);
         }
         Ok((channel, cost))
+    }
+
+    /// Writes no more to `memory`: what its receives still get is lost.
+    pub(crate) fn detach(&mut self, memory: &Rc<dyn Memory>) {
+        for channel in self.channels.values_mut() {
+            for receive in &mut channel.receives {
+                receive.slice.discard(memory);
+            }
+            for target in channel.arriving.values_mut() {
+                if let Target::Receive(receive) = target {
+                    receive.slice.discard(memory);
+                }
+            }
+        }
     }
 
     /// Fails the receives from `rank`, or all, with `error`.
@@ -247,17 +264,19 @@ mod tests {
     fn receive(from: Option<usize>, tag: u32, bytes: usize) -> (Receive, Rc<Op>) {
         let op = Rc::<Op>::default();
         op.open();
-        let slice = Slice {
-            buffer: Rc::new(RefCell::new(vec![0; bytes])),
-            range: 0..bytes,
-        };
         let receive = Receive {
             from,
             tag,
-            slice,
+            slice: Slice::whole(vec![0; bytes]),
             op: Rc::clone(&op),
         };
         (receive, op)
+    }
+
+    fn bytes(slice: &Slice) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        slice.append_to(&mut bytes);
+        bytes
     }
 
     fn place(tag: u32, total: usize, offset: usize) -> Place {
@@ -280,7 +299,7 @@ mod tests {
         let mut inbox = Inbox::default();
         let (other, other_op) = receive(Some(2), 7, 4);
         let (any, any_op) = receive(None, 7, 4);
-        let buffer = Rc::clone(&any.slice.buffer);
+        let slice = any.slice.clone();
         assert_eq!(inbox.post(3, other), Ok(None));
         assert_eq!(inbox.post(3, any), Ok(None));
         let taken = inbox.arrive(1, place(7, 4, 0), b"ab").unwrap();
@@ -288,10 +307,10 @@ mod tests {
         assert!(!is_complete(&any_op));
         let (memory, cost) = inbox.memory(1, place(7, 4, 2)).unwrap();
         let memory = memory.unwrap();
-        assert_eq!((memory.range.clone(), cost), (2..4, 0));
-        memory.write(0, b"cd");
+        assert_eq!((memory.bytes(), cost), (2, 0));
+        memory.fill(b"cd");
         assert_eq!(inbox.wrote(1, place(7, 4, 2), 2), 2);
-        assert_eq!(*buffer.borrow(), b"abcd");
+        assert_eq!(bytes(&slice), b"abcd");
         assert!(is_complete(&any_op) && !is_complete(&other_op));
     }
 
@@ -302,12 +321,12 @@ mod tests {
         assert_eq!(inbox.arrive(1, place(7, 4, 0), b"ab"), Ok(0));
         assert_eq!(inbox.arrive(2, place(7, 0, 0), b""), Ok(0));
         let (late, op) = receive(Some(1), 7, 4);
-        let buffer = Rc::clone(&late.slice.buffer);
+        let slice = late.slice.clone();
         assert_eq!(inbox.post(3, late), Ok(Some((1, 2 + MESSAGE_COST))));
         assert!(!is_complete(&op));
         assert_eq!(inbox.arrive(1, place(7, 4, 2), b"cd"), Ok(2));
         assert!(is_complete(&op));
-        assert_eq!(*buffer.borrow(), b"abcd");
+        assert_eq!(bytes(&slice), b"abcd");
         let (whole, op) = receive(Some(1), 8, 2);
         assert_eq!(inbox.post(3, whole), Ok(Some((1, 2 + MESSAGE_COST))));
         assert!(is_complete(&op));
@@ -338,6 +357,23 @@ mod tests {
         inbox.post(3, second).unwrap();
         inbox.arrive(1, place(7, 1, 0), b"a").unwrap();
         assert!(is_complete(&op));
+    }
+
+    #[test]
+    fn detached_memory_is_written_no_more() {
+        let mut inbox = Inbox::default();
+        let memory: Rc<dyn Memory> = Rc::new(RefCell::new(vec![0; 9]));
+        for (tag, range) in [(7, 0..4), (8, 4..8)] {
+            let (mut waiting, _op) = receive(Some(1), tag, 4);
+            waiting.slice = Slice::new(Rc::clone(&memory), range);
+            inbox.post(3, waiting).unwrap();
+        }
+        inbox.arrive(1, place(7, 4, 0), b"ab").unwrap();
+        inbox.detach(&memory);
+        assert_eq!(Rc::strong_count(&memory), 1);
+        inbox.arrive(1, place(7, 4, 2), b"cd").unwrap();
+        inbox.arrive(1, place(8, 4, 0), b"efgh").unwrap();
+        assert_eq!(bytes(&Slice::new(memory, 0..9)), b"ab\0\0\0\0\0\0\0");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - `frame`, `control`, `inbound`: what a connection carries after that, and its validation.
 //! - `inbox`: matches messages with the receives that wait for them. `outbound`: the messages that
 //!   wait for a connection. `link`: one connection.
+//! - [`Memory`]: what messages are sent from and received to.
 //! - [`Mesh`]: the connections of one rank. [`Mesh::join`] is the rendezvous: rank 0 listens, the
 //!   other ranks connect to it and are compared with it, and each gets the addresses of all.
 //! - [`neighbours`]: the ranks that a rank sends heartbeats to.
@@ -61,6 +62,7 @@ mod hostile;
 mod inbound;
 mod inbox;
 mod link;
+mod memory;
 mod mesh;
 pub mod neighbours;
 mod outbound;
@@ -75,6 +77,7 @@ pub use comm::{Comm, Parts, part_range};
 pub use config::{Alarm, Config};
 pub use control::Peer;
 pub use error::{Loss, NetError};
+pub use memory::{Filled, Memory};
 pub use mesh::{Mesh, Readiness, Waker};
 pub use pending::Pending;
 pub use reservation::Reservation;

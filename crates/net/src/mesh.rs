@@ -22,7 +22,8 @@ use crate::control::Peer;
 use crate::error::NetError;
 use crate::inbox::{Inbox, Receive};
 use crate::link::{End, Link};
-use crate::pending::{Op, Slice};
+use crate::memory::{Memory, Slice};
+use crate::pending::Op;
 
 /// How often a rank looks for late connections while one is being made.
 const CONNECTING_TICK: Duration = Duration::from_millis(50);
@@ -245,6 +246,10 @@ impl Carrier for Mesh {
 
     fn receive(&self, channel: u64, receive: Receive) {
         self.core.borrow_mut().receive(channel, receive);
+    }
+
+    fn detach(&self, memory: &Rc<dyn Memory>) {
+        self.core.borrow_mut().detach(memory);
     }
 }
 

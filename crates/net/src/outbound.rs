@@ -5,14 +5,15 @@
 //! copied, to leave together in one system call.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::rc::Rc;
 
 use crate::control::Control;
 use crate::error::NetError;
 use crate::frame::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Header, Kind};
 use crate::inbox::{MESSAGE_COST, WINDOW_BYTES};
-use crate::pending::{Op, Slice};
+use crate::memory::{Memory, Slice};
+use crate::pending::Op;
 
 /// A frame with at most so many bytes is copied behind those that wait already, as long as these
 /// have no more than [`AHEAD_BYTES`]: a system call costs more than the copy.
@@ -136,11 +137,10 @@ impl Outbound {
         loop {
             let outcome = if let Some(frame) = &mut self.frame {
                 let send = &self.channels[frame.channel].queue[0];
-                let buffer = send.slice.buffer.borrow();
-                let payload = &buffer[send.slice.part(frame.offset, frame.bytes)];
                 let header = &frame.header[frame.written.min(HEADER_BYTES)..];
-                let rest = &payload[frame.written.saturating_sub(HEADER_BYTES)..];
-                stream.write_vectored(&[IoSlice::new(header), IoSlice::new(rest)])
+                let begin = frame.offset + frame.written.saturating_sub(HEADER_BYTES);
+                let rest = send.slice.part(begin..frame.offset + frame.bytes);
+                rest.write_to(stream, header)
             } else {
                 self.collect_short();
                 if self.begin < self.ahead.len() {
@@ -233,9 +233,8 @@ impl Outbound {
             let frame = self.begin_frame(channel, bytes);
             self.ahead.extend_from_slice(&frame.header);
             let slice = &self.channels[channel].queue[0].slice;
-            let payload = slice.part(frame.offset, bytes);
-            self.ahead
-                .extend_from_slice(&slice.buffer.borrow()[payload]);
+            let payload = slice.part(frame.offset..frame.offset + bytes);
+            payload.append_to(&mut self.ahead);
             self.end_frame(&frame);
         }
     }
@@ -246,6 +245,12 @@ impl Outbound {
         if frame.offset + frame.bytes == queue[0].slice.bytes() {
             queue.pop_front().expect("just seen").op.done();
         }
+    }
+
+    /// Reads no more from `memory`: messages go on with copies.
+    pub(crate) fn detach(&mut self, memory: &Rc<dyn Memory>) {
+        let queues = self.channels.iter_mut().map(|channel| &mut channel.queue);
+        queues.flatten().for_each(|send| send.slice.detach(memory));
     }
 
     /// Fails all messages with `error`. A message whose frame has begun is still sent, so that
@@ -275,17 +280,14 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::io::IoSlice;
 
     use super::*;
     use crate::inbound::{Arrival, Inbound};
     use crate::pending::Pending;
 
     fn slice(bytes: usize, value: u8) -> Slice {
-        Slice {
-            buffer: Rc::new(RefCell::new(vec![value; bytes])),
-            range: 0..bytes,
-        }
+        Slice::whole(vec![value; bytes])
     }
 
     /// Accepts so many bytes per call, and as many in all.

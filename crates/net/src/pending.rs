@@ -1,42 +1,11 @@
 //! Operations that have begun: messages on their way, and the memory that they read or write.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::error::NetError;
-
-/// Memory of an operation.
-pub(crate) type Buffer = Rc<RefCell<Vec<u8>>>;
-
-/// Part of a buffer that one message reads or writes. No two receives of an operation overlap, and
-/// no receive overlaps a send.
-#[derive(Clone, Debug)]
-pub(crate) struct Slice {
-    pub(crate) buffer: Buffer,
-    pub(crate) range: Range<usize>,
-}
-
-impl Slice {
-    pub(crate) fn bytes(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Range of the buffer from `offset` bytes after the beginning of this slice, `bytes` long.
-    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Range<usize> {
-        let begin = self.range.start + offset;
-        assert!(begin + bytes <= self.range.end);
-        begin..begin + bytes
-    }
-
-    /// Copies `bytes` to `offset` bytes after the beginning of this slice.
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        let range = self.part(offset, bytes.len());
-        self.buffer.borrow_mut()[range].copy_from_slice(bytes);
-    }
-}
 
 /// State of an operation, shared with its messages.
 #[derive(Debug, Default)]

@@ -13,7 +13,8 @@ use crate::comm::{Carrier, Comm};
 use crate::error::{Loss, NetError};
 use crate::inbound::Place;
 use crate::inbox::{Inbox, Receive};
-use crate::pending::{Op, Slice};
+use crate::memory::{Memory, Slice};
+use crate::pending::Op;
 
 /// Simulated network; see the module.
 pub struct Network {
@@ -117,8 +118,10 @@ impl State {
             total,
             offset: flight.delivered,
         };
-        let piece =
-            flight.slice.buffer.borrow()[flight.slice.part(flight.delivered, count)].to_vec();
+        let mut piece = Vec::with_capacity(count);
+        let end = flight.delivered + count;
+        let slice = flight.slice.part(flight.delivered..end);
+        slice.append_to(&mut piece);
         if let Err(problem) = self.inboxes[to].arrive(from, place, &piece) {
             self.fail(NetError::InvalidData {
                 rank: from,
@@ -175,6 +178,16 @@ impl Carrier for End {
                 problem,
             });
         }
+    }
+
+    fn detach(&self, memory: &Rc<dyn Memory>) {
+        let mut state = self.network.state.borrow_mut();
+        let State {
+            inboxes, flights, ..
+        } = &mut *state;
+        inboxes.iter_mut().for_each(|inbox| inbox.detach(memory));
+        let flights = flights.values_mut().flatten();
+        flights.for_each(|flight| flight.slice.detach(memory));
     }
 }
 

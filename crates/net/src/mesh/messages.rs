@@ -6,7 +6,8 @@ use super::Core;
 use crate::control::Control;
 use crate::error::{Loss, NetError};
 use crate::inbox::Receive;
-use crate::pending::{Op, Slice};
+use crate::memory::{Memory, Slice};
+use crate::pending::Op;
 
 impl Core {
     pub(super) fn send(&mut self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>) {
@@ -61,6 +62,14 @@ impl Core {
                 op.fail(&error);
                 self.give_up(from, error);
             }
+        }
+    }
+
+    /// See [`Comm::detach`](crate::Comm::detach).
+    pub(super) fn detach(&mut self, memory: &Rc<dyn Memory>) {
+        self.inbox.detach(memory);
+        for link in self.links.iter_mut().flatten() {
+            link.outbound.detach(memory);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Bytes that arrive: to the memory of a receive, or through the parser of frames.
 
-use std::io::{IoSliceMut, Read};
+use std::io::Read;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use crate::control::{Control, NotUnderstood};
 use crate::error::{Loss, NetError};
 use crate::inbound::{Arrival, Place};
 use crate::link::{End, Link, Stage};
-use crate::pending::Slice;
+use crate::memory::{Filled, Slice};
 
 /// Bytes that are read from one connection before others have their turn.
 const READ_BUDGET: usize = 1 << 20;
@@ -75,22 +75,16 @@ impl Core {
         while budget > 0 {
             let memory = self.memory(link)?;
             let direct = memory.as_ref().map_or(0, |(_, slice)| slice.bytes());
-            let (outcome, wanted) = match &memory {
-                Some((_, slice)) => {
-                    let mut buffer = slice.buffer.borrow_mut();
-                    let behind = &mut scratch[..BEHIND_BYTES];
-                    let wanted = direct + behind.len();
-                    let mut memory = [
-                        IoSliceMut::new(&mut buffer[slice.range.clone()]),
-                        IoSliceMut::new(behind),
-                    ];
-                    (link.stream.read_vectored(&mut memory), wanted)
-                }
-                None => (link.stream.read(scratch), scratch.len()),
+            let outcome = match &memory {
+                Some((_, slice)) => slice.read_from(&mut link.stream, &mut scratch[..BEHIND_BYTES]),
+                None => link.stream.read(scratch).map(|bytes| Filled {
+                    bytes,
+                    room: scratch.len(),
+                }),
             };
-            let count = match outcome {
-                Ok(0) => return Err(End::Closed),
-                Ok(count) => count,
+            let (count, wanted) = match outcome {
+                Ok(Filled { bytes: 0, .. }) => return Err(End::Closed),
+                Ok(Filled { bytes, room }) => (bytes, room),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
@@ -122,10 +116,7 @@ impl Core {
         let from = link.rank.expect("an open connection has a rank");
         let (memory, cost) = self.inbox.memory(from, place).map_err(End::Invalid)?;
         link.take(place.channel, cost);
-        Ok(memory.map(|mut slice| {
-            slice.range = slice.part(0, remaining);
-            (place, slice)
-        }))
+        Ok(memory.map(|slice| (place, slice.part(0..remaining))))
     }
 
     /// `count` bytes were read to the memory for `place`.

@@ -1,10 +1,12 @@
 //! Messages and collective operations among ranks of one process.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::support::{as_ranks, configs, free_address, join, wait};
-use ronde_net::{Comm, NetError, Parts, part_range};
+use ronde_net::{Comm, Memory, NetError, Parts, part_range};
 
 /// Bytes that rank `rank` sends as message `number`: copied, as a rank that does not turn sends no
 /// heartbeats.
@@ -150,6 +152,75 @@ fn a_message_larger_than_the_window_waits_for_its_receive_and_delays_no_other() 
             assert_eq!(wait(&mesh, second).unwrap(), b"second");
             assert!(wait(&mesh, received).unwrap() == large);
         }
+    });
+}
+
+/// Memory that a test lends and looks at.
+fn lent(bytes: Vec<u8>) -> (Rc<RefCell<Vec<u8>>>, Rc<dyn Memory>) {
+    let memory = Rc::new(RefCell::new(bytes));
+    (Rc::clone(&memory), memory)
+}
+
+#[test]
+fn parts_of_lent_memory_are_exchanged_in_place() {
+    as_ranks(configs(3, free_address("127.0.0.1")), |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        let rank = config.rank;
+        for (number, bytes) in [1, 100, 300_007].into_iter().enumerate() {
+            let of = |rank| pattern(rank, number, bytes);
+            let (memory, chunk) = (
+                lent([vec![9; 5], of(rank), vec![9; 5]].concat()),
+                5..5 + bytes,
+            );
+            let part = bytes.div_ceil(3);
+            let own = part_range(rank, part, bytes);
+            let received = vec![0; 2 * own.len()];
+            let received = comm.receive_from_all(received, own.len(), 1);
+            let sent = comm.send_parts(&memory.1, &chunk, part, 1);
+            let expected = (0..3).filter(|other| *other != rank);
+            let expected: Vec<u8> = expected
+                .flat_map(|other| of(other)[own.clone()].to_vec())
+                .collect();
+            assert_eq!(wait(&mesh, received).unwrap(), expected);
+            wait(&mesh, sent).unwrap();
+            // Every rank keeps its own part: the chunk is put together from all of them.
+            let results = comm.receive_parts(&memory.1, &chunk, part, 2);
+            let own = 5 + own.start..5 + own.end;
+            let sent = comm.send_to_all(&memory.1, &own, 2);
+            wait(&mesh, results).unwrap();
+            wait(&mesh, sent).unwrap();
+            let chunk: Vec<u8> = (0..3)
+                .flat_map(|rank| of(rank)[part_range(rank, part, bytes)].to_vec())
+                .collect();
+            let all = [vec![9; 5], chunk, vec![9; 5]].concat();
+            assert!(*memory.0.borrow() == all, "{bytes} bytes on rank {rank}");
+            assert_eq!(
+                Rc::strong_count(&memory.1),
+                2,
+                "nothing holds it any longer"
+            );
+        }
+    });
+}
+
+#[test]
+fn messages_from_memory_that_is_taken_back_arrive_as_they_were() {
+    const BYTES: usize = 12 << 20; // more than a socket takes at once, less than the window
+    as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        let (memory, lent) = lent(pattern(config.rank, 1, BYTES));
+        let expected = pattern(1 - config.rank, 1, BYTES);
+        let (mesh, comm) = join(&config).unwrap();
+        let sent = comm.send_to_all(&lent, &(0..BYTES), 1);
+        mesh.flush();
+        drop(sent);
+        comm.detach(&lent);
+        assert_eq!(Rc::strong_count(&lent), 2);
+        memory.borrow_mut().fill(0);
+        let received = comm.receive_from_all(vec![0; BYTES], BYTES, 1);
+        assert!(wait(&mesh, received).unwrap() == expected);
+        // The copy is sent whole before this rank leaves.
+        let met = comm.allgather(vec![1], vec![0; 2], 1);
+        wait(&mesh, met).unwrap();
     });
 }
 
