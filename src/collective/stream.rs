@@ -70,6 +70,18 @@ impl Stream {
         self.bytes
     }
 
+    /// Number of pieces.
+    pub(in crate::collective) fn count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Whether all of its bytes have an input and an output.
+    pub(in crate::collective) fn is_whole(&self) -> bool {
+        let mut pieces = self.pieces.iter();
+        let bytes: usize = self.pieces.iter().map(|piece| piece.bytes).sum();
+        bytes == self.bytes && pieces.all(|piece| !piece.input.is_null() && !piece.output.is_null())
+    }
+
     /// Returns the pieces of `range`, in order; none is empty.
     pub(in crate::collective) fn pieces(
         &self,

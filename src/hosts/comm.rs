@@ -5,11 +5,12 @@
 //! same collective operations in the same order; they may complete in any order.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use ronde_net::{NetError, Parts, part_range};
+use ronde_net::{Memory, NetError, Parts, part_range};
 
 use super::traffic::{count_collective, count_message};
 use crate::mpi::{self, MpiError};
@@ -164,6 +165,14 @@ impl Comm {
         }
     }
 
+    /// Returns TCP's communicator, if this is one.
+    fn as_tcp(&self) -> Option<&ronde_net::Comm> {
+        match &self.carrier {
+            Carrier::Mpi(_) => None,
+            Carrier::Tcp(comm) => Some(comm),
+        }
+    }
+
     /// This rank, `0..size`.
     pub(crate) fn rank(&self) -> usize {
         match &self.carrier {
@@ -207,9 +216,14 @@ impl Comm {
         bytes: usize,
         tag: u16,
     ) -> Started<(Vec<u8>, Vec<u8>)> {
+        self.count_parts(part, bytes);
+        begin!(self.scatter(chunk, received, part, bytes, tag))
+    }
+
+    /// Counts a message to each other rank, of its part of a chunk of `bytes` bytes.
+    fn count_parts(&self, part: usize, bytes: usize) {
         let others = (0..self.size()).filter(|rank| *rank != self.rank());
         others.for_each(|rank| count_message(part_range(rank, part, bytes).len()));
-        begin!(self.scatter(chunk, received, part, bytes, tag))
     }
 
     /// Sends this rank's part of `chunk` to the other ranks, and receives theirs in their places.
@@ -220,9 +234,93 @@ impl Comm {
         bytes: usize,
         tag: u16,
     ) -> Started<Vec<u8>> {
-        let own = part_range(self.rank(), part, bytes).len();
-        (1..self.size()).for_each(|_| count_message(own));
+        self.count_to_all(part_range(self.rank(), part, bytes).len());
         begin!(self.gather_parts_of(chunk, part, bytes, tag))
+    }
+
+    /// Counts a message of `bytes` bytes to each other rank.
+    fn count_to_all(&self, bytes: usize) {
+        (1..self.size()).for_each(|_| count_message(bytes));
+    }
+
+    /// Whether messages can be sent from memory that they borrow, and received to it: those over
+    /// TCP. They borrow it until the operation completes or [`detach`](Self::detach) is called.
+    pub(crate) fn borrows(&self) -> bool {
+        self.as_tcp().is_some()
+    }
+
+    /// Receives `bytes` bytes from each of the other ranks to `received`, in rank order.
+    ///
+    /// # Panics
+    /// If this communicator does not [borrow](Self::borrows).
+    pub(crate) fn receive_from_all(
+        &self,
+        received: Vec<u8>,
+        bytes: usize,
+        tag: u16,
+    ) -> Pending<Vec<u8>> {
+        self.begin(|comm| comm.receive_from_all(received, bytes, tag))
+    }
+
+    /// Sends each other rank its part of `chunk`, a range of `memory`.
+    ///
+    /// # Panics
+    /// As [`receive_from_all`](Self::receive_from_all).
+    pub(crate) fn send_parts(
+        &self,
+        memory: &Rc<dyn Memory>,
+        chunk: &Range<usize>,
+        part: usize,
+        tag: u16,
+    ) -> Pending<()> {
+        self.count_parts(part, chunk.len());
+        self.begin(|comm| comm.send_parts(memory, chunk, part, tag))
+    }
+
+    /// Receives from each other rank its part of `chunk`, a range of `memory`.
+    ///
+    /// # Panics
+    /// As [`receive_from_all`](Self::receive_from_all).
+    pub(crate) fn receive_parts(
+        &self,
+        memory: &Rc<dyn Memory>,
+        chunk: &Range<usize>,
+        part: usize,
+        tag: u16,
+    ) -> Pending<()> {
+        self.begin(|comm| comm.receive_parts(memory, chunk, part, tag))
+    }
+
+    /// Sends `range` of `memory` to all other ranks.
+    ///
+    /// # Panics
+    /// As [`receive_from_all`](Self::receive_from_all).
+    pub(crate) fn send_to_all(
+        &self,
+        memory: &Rc<dyn Memory>,
+        range: &Range<usize>,
+        tag: u16,
+    ) -> Pending<()> {
+        self.count_to_all(range.len());
+        self.begin(|comm| comm.send_to_all(memory, range, tag))
+    }
+
+    /// Ends all use of `memory` by messages.
+    pub(crate) fn detach(&self, memory: &Rc<dyn Memory>) {
+        if let Some(comm) = self.as_tcp() {
+            comm.detach(memory);
+        }
+    }
+
+    fn begin<B>(
+        &self,
+        operation: impl FnOnce(&ronde_net::Comm) -> ronde_net::Pending<B>,
+    ) -> Pending<B> {
+        let comm = self.as_tcp().expect("a communicator that borrows");
+        Pending {
+            operation: Operation::Tcp(operation(comm)),
+            moved: Rc::clone(&self.moved),
+        }
     }
 
     /// Sends the first `bytes` bytes of rank `root`'s `memory` to all ranks.

@@ -1,9 +1,10 @@
-//! Collective between hosts, over MPI or TCP: streams batches through staging buffers and combines
-//! them with Ronde's kernels.
+//! Collective between hosts, over MPI or TCP: streams batches and combines them with Ronde's
+//! kernels.
 //!
 //! As within a host (`collective/local`), a batch is streamed in chunks: each is copied into a
 //! staging buffer of the engine, moved by nonblocking calls on bytes, and copied out, several
-//! chunks at once. MPI or TCP moves bytes and Ronde combines them: a chunk of an allreduce is cut
+//! chunks at once. An allreduce over TCP needs no copies (`lent`). MPI or TCP moves bytes and Ronde
+//! combines them: a chunk of an allreduce is cut
 //! into a part per rank, every rank sends each part to the rank that owns it, the owner combines it
 //! in rank order and sends its result to all. A ring moves as many bytes, 2·*B*·(*n* − 1)/*n* each
 //! way, but in 2·(*n* − 1) steps instead of two. The bits equal those of the local collective: they
@@ -26,6 +27,7 @@ use crate::tensor::Span;
 
 mod allreduce;
 mod hierarchical;
+mod lent;
 mod names;
 mod reducescatter;
 mod rounds;
@@ -63,10 +65,10 @@ static OVER_MPI: Pipeline = Pipeline {
     flights: 3,
 };
 
-/// Over TCP: few enough bytes to stay in the cache, and two in flight, since each chunk waits twice
-/// for the network's latency. ResNet-50 between two hosts of one rank on an idle machine with two
-/// cores, without a limit and at 10 Gbit/s, ms: four of 2 MiB 84 and 100, two of 1 MiB 68 and 90,
-/// one of 1 MiB 52 and 86, two of 512 KiB 67 and 87. With two busy loops beside them all took 185.
+/// Over TCP, for more than two ranks or staged chunks: few enough bytes to stay in the cache, and
+/// two in flight, since each chunk waits twice for the network's latency. Two staged ranks on an idle
+/// machine with two cores took for ResNet-50, without a limit and at 10 Gbit/s, ms: four of 2 MiB 84
+/// and 100, two of 1 MiB 68 and 90, one of 1 MiB 52 and 86, two of 512 KiB 67 and 87.
 static OVER_TCP: Pipeline = Pipeline {
     bytes_max: 1 << 20,
     flights: 2,
@@ -88,6 +90,8 @@ const PART_BYTES_MIN: usize = 16 << 10;
 const LAG: usize = 2;
 /// Alignment of parts: a cache line, and a whole number of elements of any type.
 const PART_ALIGN: usize = 64;
+/// Most pieces of a batch that one call of the operating system is given.
+const PIECES_MAX: usize = 64;
 /// Largest batch, all ranks together, that is sent whole to every rank.
 const TINY_BYTES: usize = 32 << 10;
 

@@ -31,27 +31,41 @@ fn job(network: &std::rc::Rc<Network>, rank: usize, serial: u16) -> Job {
     }
 }
 
+/// Delivers a message, or polls a rank; returns a rank that has ended by that, and whether without
+/// an error.
+fn step(network: &Network, runs: &mut [Option<Run>]) -> Option<(usize, bool)> {
+    // Without messages on their way, ranks have work of their own.
+    if network.draw(3) > 0 && network.deliver() {
+        return None;
+    }
+    let open: Vec<usize> = (0..runs.len())
+        .filter(|rank| runs[*rank].is_some())
+        .collect();
+    let rank = *open.get(network.draw(open.len().max(1)))?;
+    let run = runs[rank].as_mut()?;
+    match run.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => {
+            runs[rank] = None;
+            Some((rank, outcome.is_ok()))
+        }
+        Poll::Pending => None,
+    }
+}
+
 /// Runs one operation of each rank to its end; loses rank 0 before step `lost_at`, if any. Returns
 /// how each has ended.
-fn run(seed: u64, network: &Network, mut runs: Vec<Run>, lost_at: Option<usize>) -> Vec<bool> {
+fn run(seed: u64, network: &Network, runs: Vec<Run>, lost_at: Option<usize>) -> Vec<bool> {
     let mut ended = vec![None; runs.len()];
-    let mut context = Context::from_waker(Waker::noop());
-    for step in 0..STEPS_MAX {
-        if lost_at == Some(step) {
+    let mut runs: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
+    for number in 0..STEPS_MAX {
+        if lost_at == Some(number) {
             network.lose(0);
         }
-        let open: Vec<usize> = (0..runs.len())
-            .filter(|rank| ended[*rank].is_none())
-            .collect();
-        if open.is_empty() {
+        if ended.iter().all(Option::is_some) {
             return ended.into_iter().flatten().collect();
         }
-        // Without messages on their way, ranks have work of their own.
-        if network.draw(3) == 0 || !network.deliver() {
-            let rank = open[network.draw(open.len())];
-            if let Poll::Ready(outcome) = runs[rank].as_mut().poll(&mut context) {
-                ended[rank] = Some(outcome.is_ok());
-            }
+        if let Some((rank, is_ok)) = step(network, &mut runs) {
+            ended[rank] = Some(is_ok);
         }
     }
     panic!("seed {seed}: stuck, ended: {ended:?}");
@@ -64,6 +78,10 @@ struct Case {
     /// Inputs of the ranks: any bytes, because combining them is defined for all.
     inputs: Vec<Vec<u8>>,
     absent: Vec<usize>,
+    /// Number of tensors of the batch.
+    tensors: usize,
+    /// Whether the results replace the inputs.
+    in_place: bool,
 }
 
 impl Case {
@@ -94,6 +112,8 @@ impl Case {
             },
             inputs: (0..size).map(input).collect(),
             absent,
+            tensors: 1 + draw.draw(150),
+            in_place: draw.draw(2) == 0,
         }
     }
 
@@ -121,10 +141,23 @@ impl Case {
     fn allreduces(&self, network: &std::rc::Rc<Network>, outputs: &mut [Vec<u8>]) -> Vec<Run> {
         let begin = |(rank, output): (usize, &mut Vec<u8>)| {
             let mut batch = Stream::default();
-            let input = &self.inputs[rank];
-            match self.absent.contains(&rank) {
-                true => batch.skip(input.len()),
-                false => batch.push(input.as_ptr(), output.as_mut_ptr(), input.len()),
+            let (input, output, bytes) = (&self.inputs[rank], output.as_mut_ptr(), output.len());
+            let input = match self.in_place {
+                true => output.cast_const(),
+                false => input.as_ptr(),
+            };
+            let unit = self.reduction.dtype.size_bytes();
+            let end = |tensor: usize| bytes / unit * tensor / self.tensors * unit;
+            for tensor in 0..self.tensors {
+                let (begin, end) = (end(tensor), end(tensor + 1));
+                match self.absent.contains(&rank) {
+                    true => batch.skip(end - begin),
+                    false => batch.push(
+                        input.wrapping_add(begin),
+                        output.wrapping_add(begin),
+                        end - begin,
+                    ),
+                }
             }
             let job = job(network, rank, 7);
             Box::pin(allreduce::allreduce(
@@ -138,7 +171,10 @@ impl Case {
     }
 
     fn outputs(&self) -> Vec<Vec<u8>> {
-        vec![vec![0xee; self.inputs[0].len()]; self.size]
+        match self.in_place {
+            true => self.inputs.clone(),
+            false => vec![vec![0xee; self.inputs[0].len()]; self.size],
+        }
     }
 }
 
@@ -178,6 +214,48 @@ fn a_lost_rank_ends_the_operation_of_every_rank() {
     assert!(failed > 10, "{failed} operations were hit");
 }
 
+/// Runs an allreduce in which rank 0, if it has not ended before, gives up before step
+/// `given_up_at`; returns the number of steps, and how many ranks have ended after that.
+fn run_without_rank_0(seed: u64, given_up_at: usize) -> (usize, usize) {
+    let case = Case::draw(seed);
+    let network = Network::new(case.size, seed);
+    let mut outputs = case.outputs();
+    let runs = case.allreduces(&network, &mut outputs);
+    let mut runs: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
+    let (expected, present) = (case.expected(), case.present());
+    let (mut number, mut ended, mut gave_up) = (0, 0, false);
+    // Without rank 0, the others may wait for ever.
+    while number < given_up_at.saturating_add(2_000) && runs.iter().any(Option::is_some) {
+        if number == given_up_at {
+            gave_up = runs[0].take().is_some();
+            outputs[0].fill(0x55);
+        }
+        if let Some((rank, is_ok)) = step(&network, &mut runs) {
+            assert!(is_ok, "seed {seed}, rank {rank}");
+            let is_right = outputs[rank] == expected || !present.contains(&rank);
+            assert!(is_right, "seed {seed}, rank {rank}");
+            ended += usize::from(gave_up);
+        }
+        number += 1;
+    }
+    let is_untouched = outputs[0].iter().all(|&byte| byte == 0x55);
+    assert!(is_untouched || number <= given_up_at, "seed {seed}");
+    (number, ended)
+}
+
+#[test]
+fn memory_of_an_operation_that_is_given_up_is_not_used_any_longer() {
+    let mut ended = 0;
+    for seed in 0..SEEDS {
+        let (steps, _) = run_without_rank_0(seed, usize::MAX);
+        let draw = Network::new(1, seed);
+        for _ in 0..5 {
+            ended += run_without_rank_0(seed, steps - 1 - draw.draw(steps.min(40))).1;
+        }
+    }
+    assert!(ended > 10, "{ended} ranks have ended without rank 0");
+}
+
 #[test]
 fn a_reducescatter_and_a_broadcast_after_it_do_not_mix() {
     for seed in 0..SEEDS / 2 {
@@ -194,7 +272,7 @@ fn a_reducescatter_and_a_broadcast_after_it_do_not_mix() {
             .collect();
         let mut scattered: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
         let root = case.size - 1;
-        let mut copies = case.outputs();
+        let mut copies = vec![vec![0xee; bytes]; case.size];
         copies[root].clone_from(&case.inputs[root]);
         let begin = |rank: usize| {
             // SAFETY: the buffers outlive the runs.
