@@ -1,10 +1,9 @@
 //! Allreduce of two ranks over TCP: they exchange their inputs, and both combine them.
 //!
-//! Each rank sends as many bytes as in an allreduce of parts, but
-//! a chunk takes one message each way instead of two, one after the other: it waits once for the
-//! network. Both ranks combine the inputs in rank order, so they have the same bits. (For two ranks
-//! that is recursive doubling: Thakur, Rabenseifner and Gropp, "Optimization of Collective
-//! Communication Operations in MPICH", 2005, §4.)
+//! Each rank sends as many bytes as in an allreduce of parts, but a chunk takes one message each way
+//! instead of two, one after the other: it waits once for the network. Both ranks combine the inputs
+//! in rank order, so they have the same bits. (For two ranks that is recursive doubling: Thakur,
+//! Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
 
 #![allow(unsafe_code)] // reduces in memory of the caller
 
@@ -38,11 +37,11 @@ const RECEIVES: usize = 4;
 struct Flight {
     range: Range<usize>,
     receive: Pending<Vec<u8>>,
-    send: Send,
+    send: Sending,
 }
 
 /// State of the send of a chunk, from the tensors or from a copy.
-enum Send {
+enum Sending {
     NotBegun,
     Lent(Pending<()>),
     Copied(Pending<Vec<u8>>),
@@ -84,7 +83,7 @@ pub(super) async fn allreduce(
             flights.push_back(exchange.post(range));
         }
         for flight in flights.iter_mut().take(PIPELINE.flights) {
-            if let Send::NotBegun = flight.send {
+            if let Sending::NotBegun = flight.send {
                 flight.send = exchange.send(&flight.range)?;
             }
         }
@@ -97,7 +96,7 @@ pub(super) async fn allreduce(
             return Ok(exchange.job.done());
         };
         exchange.test_send(&mut first.send)?;
-        if let Send::Complete = first.send
+        if let Sending::Complete = first.send
             && let Some(received) = first.receive.test()?
         {
             let Flight { range, .. } = flights.pop_front().expect("just seen");
@@ -114,12 +113,12 @@ impl Exchange {
         Flight {
             receive: comm.receive_from_all(memory, range.len(), self.tag),
             range,
-            send: Send::NotBegun,
+            send: Sending::NotBegun,
         }
     }
 
     /// Begins to send this rank's inputs in `range`.
-    fn send(&mut self, range: &Range<usize>) -> Result<Send, CommError> {
+    fn send(&mut self, range: &Range<usize>) -> Result<Sending, CommError> {
         let Self {
             job,
             batch,
@@ -128,7 +127,7 @@ impl Exchange {
             ..
         } = self;
         if let Some(lent) = lent {
-            return Ok(Send::Lent(lent.send_inputs(range, *tag)));
+            return Ok(Sending::Lent(lent.send_inputs(range, *tag)));
         }
         let mut copy = job.staging.take(range.len());
         copy.truncate(range.len());
@@ -137,20 +136,20 @@ impl Exchange {
             || copy_in(batch, range.clone(), &mut copy),
         );
         let send = job.comm.send(copy, 1 - job.comm.rank(), *tag)?;
-        Ok(Send::Copied(send))
+        Ok(Sending::Copied(send))
     }
 
     /// Ends `send` if it is complete.
-    fn test_send(&mut self, send: &mut Send) -> Result<(), CommError> {
+    fn test_send(&mut self, send: &mut Sending) -> Result<(), CommError> {
         let copy = match send {
-            Send::Lent(pending) => pending.test()?.map(|()| None),
-            Send::Copied(pending) => pending.test()?.map(Some),
-            Send::NotBegun | Send::Complete => None,
+            Sending::Lent(pending) => pending.test()?.map(|()| None),
+            Sending::Copied(pending) => pending.test()?.map(Some),
+            Sending::NotBegun | Sending::Complete => None,
         };
         if let Some(copy) = copy {
             copy.into_iter()
                 .for_each(|copy| self.job.staging.give(copy));
-            *send = Send::Complete;
+            *send = Sending::Complete;
         }
         Ok(())
     }
