@@ -10,13 +10,15 @@ use std::rc::Rc;
 use ronde_net::{Filled, Memory};
 use smallvec::SmallVec;
 
-use super::PIECES_MAX;
 use crate::collective::stream::Stream;
 use crate::hosts::{Comm, Pending};
 
 /// Shortest pieces, on average, of a batch that is lent: shorter ones are copied, so that a call of
 /// the operating system does not have many of them.
 const PIECE_BYTES_MIN: usize = 4 << 10;
+
+/// Most pieces that one call of the operating system is given.
+const PIECES_MAX: usize = 64;
 
 /// Memory of a batch that is lent to the messages of one operation, until this is dropped.
 pub(super) struct Lent {

@@ -65,10 +65,10 @@ static OVER_MPI: Pipeline = Pipeline {
     flights: 3,
 };
 
-/// Over TCP, for more than two ranks or staged chunks: few enough bytes to stay in the cache, and
-/// two in flight, since each chunk waits twice for the network's latency. Two staged ranks on an idle
-/// machine with two cores took for ResNet-50, without a limit and at 10 Gbit/s, ms: four of 2 MiB 84
-/// and 100, two of 1 MiB 68 and 90, one of 1 MiB 52 and 86, two of 512 KiB 67 and 87.
+/// Over TCP, for more than two ranks: few enough bytes to stay in the cache, and two in flight,
+/// since each chunk waits twice for the network's latency. Two ranks with staged chunks took for
+/// ResNet-50 on an idle machine with two cores, without a limit and at 10 Gbit/s, ms: four of 2 MiB
+/// 84 and 100, two of 1 MiB 68 and 90, one of 1 MiB 52 and 86, two of 512 KiB 67 and 87.
 static OVER_TCP: Pipeline = Pipeline {
     bytes_max: 1 << 20,
     flights: 2,
@@ -90,8 +90,6 @@ const PART_BYTES_MIN: usize = 16 << 10;
 const LAG: usize = 2;
 /// Alignment of parts: a cache line, and a whole number of elements of any type.
 const PART_ALIGN: usize = 64;
-/// Most pieces of a batch that one call of the operating system is given.
-const PIECES_MAX: usize = 64;
 /// Largest batch, all ranks together, that is sent whole to every rank.
 const TINY_BYTES: usize = 32 << 10;
 
