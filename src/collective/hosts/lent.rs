@@ -10,7 +10,7 @@ use std::rc::Rc;
 use ronde_net::{Filled, Memory};
 use smallvec::SmallVec;
 
-use crate::collective::stream::Stream;
+use crate::collective::stream::{Piece, Stream};
 use crate::hosts::{Comm, Pending};
 
 /// Shortest pieces, on average, of a batch that is lent: shorter ones are copied, so that a call of
@@ -32,10 +32,14 @@ impl Lent {
     pub(super) fn of(comm: &Comm, batch: &Rc<Stream>) -> Option<Self> {
         let is_lent =
             comm.borrows() && batch.is_whole() && batch.bytes() >= batch.count() * PIECE_BYTES_MIN;
+        let memory = |sent| {
+            let batch = Rc::clone(batch);
+            Rc::new(Tensors { batch, sent }) as Rc<dyn Memory>
+        };
         is_lent.then(|| Self {
             comm: comm.clone(),
-            inputs: Rc::new(Inputs(Rc::clone(batch))),
-            outputs: Rc::new(Outputs(Rc::clone(batch))),
+            inputs: memory(|piece| piece.input),
+            outputs: memory(|piece| piece.output.cast_const()),
         })
     }
 
@@ -72,64 +76,34 @@ impl Drop for Lent {
     }
 }
 
-/// Inputs of a batch, which are only sent.
-struct Inputs(Rc<Stream>);
-
-/// Outputs of a batch.
-struct Outputs(Rc<Stream>);
+/// Memory of a batch. Messages are sent from its inputs or from its outputs, as `sent` selects, and
+/// received to its outputs.
+struct Tensors {
+    batch: Rc<Stream>,
+    sent: fn(&Piece) -> *const u8,
+}
 
 /// Slices of some memory, in order.
 type Slices<S> = SmallVec<[S; PIECES_MAX]>;
 
-/// Writes `before` and the pieces of `range`, as many as go into one call, to `stream`.
-fn write_to(
-    stream: &mut dyn Write,
-    before: &[u8],
-    pieces: impl Iterator<Item = (*const u8, usize)>,
-) -> io::Result<usize> {
-    let mut slices: Slices<IoSlice<'_>> = SmallVec::new();
-    slices.push(IoSlice::new(before));
-    for (address, bytes) in pieces.take(PIECES_MAX - 1) {
-        // SAFETY: the batch is whole, so its pieces have addresses; they are readable until the
-        // operation is over (`Span::new`), and `Lent` takes them back before. Nothing is written to
-        // them during this call: it is on the thread that drives the engine.
-        slices.push(IoSlice::new(unsafe {
-            std::slice::from_raw_parts(address, bytes)
-        }));
-    }
-    stream.write_vectored(&slices)
-}
-
-impl Memory for Inputs {
+impl Memory for Tensors {
     fn write_to(
         &self,
         stream: &mut dyn Write,
         before: &[u8],
         range: Range<usize>,
     ) -> io::Result<usize> {
-        let pieces = self.0.pieces(range);
-        write_to(
-            stream,
-            before,
-            pieces.map(|piece| (piece.input, piece.bytes)),
-        )
-    }
-
-    fn read_from(&self, _: &mut dyn Read, _: Range<usize>, _: &mut [u8]) -> io::Result<Filled> {
-        unreachable!("nothing is received to inputs")
-    }
-}
-
-impl Memory for Outputs {
-    fn write_to(
-        &self,
-        stream: &mut dyn Write,
-        before: &[u8],
-        range: Range<usize>,
-    ) -> io::Result<usize> {
-        let pieces = self.0.pieces(range);
-        let pieces = pieces.map(|piece| (piece.output.cast_const(), piece.bytes));
-        write_to(stream, before, pieces)
+        let mut slices: Slices<IoSlice<'_>> = SmallVec::new();
+        slices.push(IoSlice::new(before));
+        for piece in self.batch.pieces(range).take(PIECES_MAX - 1) {
+            // SAFETY: the batch is whole, so its pieces have addresses; they are readable until the
+            // operation is over (`Span::new`), and `Lent` takes them back before. Nothing is
+            // written to them during this call: it is on the thread that drives the engine.
+            slices.push(IoSlice::new(unsafe {
+                std::slice::from_raw_parts((self.sent)(&piece), piece.bytes)
+            }));
+        }
+        stream.write_vectored(&slices)
     }
 
     fn read_from(
@@ -141,7 +115,7 @@ impl Memory for Outputs {
         let bytes = range.len();
         let mut slices: Slices<IoSliceMut<'_>> = SmallVec::new();
         let mut room = 0;
-        for piece in self.0.pieces(range).take(PIECES_MAX - 1) {
+        for piece in self.batch.pieces(range).take(PIECES_MAX - 1) {
             // SAFETY: as in `write_to`, for outputs, which are writable, and which nothing else
             // reads or writes during this call.
             slices.push(IoSliceMut::new(unsafe {

@@ -1,9 +1,10 @@
 //! Allreduce of two ranks over TCP: they exchange their inputs, and both combine them.
 //!
-//! Each rank sends as many bytes as in an allreduce of parts, but a chunk takes one message each way
-//! instead of two, one after the other: it waits once for the network. Both ranks combine the inputs
-//! in rank order, so they have the same bits. (For two ranks that is recursive doubling: Thakur,
-//! Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
+//! Each rank sends as many bytes as in an allreduce of parts, but a chunk takes one message each
+//! way instead of two, one after the other: it waits once for the network. Both ranks combine the
+//! inputs in rank order, so they have the same bits. (For two ranks that is recursive doubling:
+//! Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+//! 2005, §4.)
 
 #![allow(unsafe_code)] // reduces in memory of the caller
 
