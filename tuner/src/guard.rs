@@ -311,7 +311,7 @@ impl Guard {
     }
 }
 
-/// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 41
+/// Lengths of the visits of pair `number`, counted from 1. Short visits decide large gains in 45
 /// steps; random lengths keep the pairs from aliasing with periodic jobs.
 fn lengths(number: usize) -> RangeInclusive<usize> {
     match number {

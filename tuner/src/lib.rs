@@ -1,5 +1,5 @@
 //! Ronde's tuner: noise-aware Bayesian optimization for a handful of samples, with a guard that
-//! never ends worse than the default.
+//! keeps the default unless another setting is shown to be faster.
 //!
 //! The crate knows no ranks, tensors, clocks or threads: it sees a [`Space`] of parameters, step
 //! times, and answers with settings. It promises that the setting in force at the start is measured

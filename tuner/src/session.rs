@@ -1,7 +1,7 @@
 //! A tuning session: the state machine that a training loop drives with one call per step.
 //!
 //! ```text
-//!  warm-up ─► default ─► ask ─► sample ─► ask ─► … ─► A/B windows ─► verdict ─► watch
+//!  warm-up ─► default ─► ask ─► sample ─► ask ─► … ─► comparison ──► verdict ─► watch
 //!                │        ▲        │                    │                         │
 //!                │        └────────┴─ kept, or dropped ◄─┘                         │
 //!                └◄────────────────────── drift, or retune() ◄───────────────────┘
@@ -97,6 +97,8 @@ pub struct Session {
     config: SessionConfig,
     /// The setting in force when the session began: a candidate for ever.
     default: Point,
+    /// This search began with another setting, which a comparison has confirmed.
+    start_is_proved: bool,
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
@@ -180,6 +182,7 @@ impl Session {
             starting: config.warmup_samples.is_none(),
             config,
             default: start,
+            start_is_proved: false,
             tuner,
             stage: Stage::Default,
             contest: None,
@@ -285,10 +288,13 @@ impl Session {
                 self.go_to(self.next_visit())
             }
             Some(true) => self.ask_from(self.setting),
-            Some(false) => self.finish(
-                None,
-                "default kept: stalls at other settings cost more than the search may".into(),
-            ),
+            Some(false) => {
+                // A comparison of the start has an account of its own.
+                self.ledger = Ledger::default();
+                self.keep_start(
+                    "default kept: stalls at other settings cost more than the search may",
+                )
+            }
         }
     }
 
@@ -406,9 +412,9 @@ impl Session {
         push_latest(&mut self.warnings, warning);
     }
 
-    /// Ends the search; without an adoption, nothing is promised.
-    fn finish(&mut self, winner: Option<Point>, reason: String) -> Action {
-        match self.verdict(winner, reason) {
+    /// Ends the search without an adoption: nothing is promised.
+    fn finish(&mut self, reason: String) -> Action {
+        match self.verdict(None, reason) {
             Some(verdict) => self.end_with(verdict, None),
             None => Action::Keep,
         }
@@ -436,14 +442,11 @@ impl Session {
 
     /// Measurements of this search, as memories of another one.
     fn memories(&self) -> Vec<Memory> {
-        let samples = self.tuner.samples().iter();
-        let memories = samples.map(|sample| {
-            let (log_time, variance) = self.tuner.estimate(sample);
-            Memory {
-                point: sample.point,
-                log_time,
-                variance,
-            }
+        let estimates = self.tuner.estimates().into_iter();
+        let memories = estimates.map(|(sample, (log_time, variance))| Memory {
+            point: sample.point,
+            log_time,
+            variance,
         });
         memories.collect()
     }

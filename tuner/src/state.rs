@@ -215,6 +215,19 @@ impl State {
         write().map_err(|source| io_error(path, source))
     }
 
+    /// This state, or `decided`, an earlier state of the same job with a verdict, where this one has
+    /// none: a search that was cut off does not replace a verdict. Comparisons count in either case.
+    #[must_use]
+    pub fn or_decided(self, decided: Option<&Self>) -> Self {
+        match decided.filter(|_| self.verdict.is_none()) {
+            Some(decided) if decided.verdict.is_some() => Self {
+                contests: self.contests.max(decided.contests),
+                ..decided.clone()
+            },
+            _ => self,
+        }
+    }
+
     /// How near the recorded job is to the one of this key; `None` if it is another model's.
     pub fn matches(&self, key: &BTreeMap<String, String>) -> Option<Match> {
         if self.key == *key {

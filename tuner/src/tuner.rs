@@ -43,7 +43,7 @@ use crate::error::in_range;
 use crate::space::{Point, Space};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
 use crate::tuner::model::Model;
-use crate::tuner::proposal::{Proposal, ProposalJob, RISK_MAX};
+use crate::tuner::proposal::{OBSERVATIONS_MAX, Proposal, ProposalJob, RISK_MAX};
 use crate::tuner::recall::Memory;
 use crate::tuner::sample::{Observation, Sample};
 use crate::{Error, Warning};
@@ -200,9 +200,14 @@ impl Tuner {
 
     /// Takes what other runs measured for observations of their own, larger variance. They take the
     /// place of the initial design; a setting that is measured here is no longer remembered, and
-    /// only measured settings can become the incumbent.
+    /// only measured settings can become the incumbent. Of very many, the fastest are taken.
     pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Memory>) {
         self.recalled.extend(recalled);
+        if self.recalled.len() > OBSERVATIONS_MAX {
+            let by_time = |a: &Memory, b: &Memory| a.log_time.total_cmp(&b.log_time);
+            self.recalled.sort_by(by_time);
+            self.recalled.truncate(OBSERVATIONS_MAX);
+        }
     }
 
     /// Measurements of other runs at settings that were not measured here.
@@ -304,7 +309,18 @@ impl Tuner {
     /// centres, weighted by the noise of their steps and the variance between visits.
     pub fn estimate(&self, sample: &Sample) -> (f64, f64) {
         let noise = self.noise();
+        self.estimate_under(noise, self.visit_variance(noise), sample)
+    }
+
+    /// The samples, each with its [estimate](Self::estimate).
+    pub(crate) fn estimates(&self) -> Vec<(&Sample, (f64, f64))> {
+        let noise = self.noise();
         let between = self.visit_variance(noise);
+        let estimate = |sample| (sample, self.estimate_under(noise, between, sample));
+        self.samples.iter().map(estimate).collect()
+    }
+
+    fn estimate_under(&self, noise: f64, between: f64, sample: &Sample) -> (f64, f64) {
         let visits = sample.visit_centers().into_iter();
         let visits =
             visits.map(|(center, steps)| (center, between + center_variance(noise, steps)));

@@ -74,27 +74,131 @@ fn tuned() -> Session {
     session
 }
 
+/// Flat allreduces take twice as long as hierarchical ones.
+fn hierarchical_pays(point: &Point) -> f64 {
+    let flat = if point.flag(1) { 0.0 } else { 150.0 };
+    130.0 + flat + 5.0 * (point.value(0) / 4.0).ln().powi(2)
+}
+
+/// A session that has chosen hierarchical allreduces, at step 600.
+fn hierarchical(seed: u64) -> Session {
+    let config = SessionConfig {
+        seed,
+        ..SessionConfig::default()
+    };
+    let mut session = Session::new(space(), config, default()).unwrap();
+    let events = drive(&mut session, 0, 600, |point, _| hierarchical_pays(point));
+    assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");
+    session
+}
+
 /// The visits to a default that is twice as slow cost more than a search may. That is no reason to
 /// leave the faster setting.
 #[test]
 fn a_change_puts_no_far_slower_default_in_force() {
-    let job = |point: &Point, factor: f64| {
-        let flat = if point.flag(1) { 0.0 } else { 150.0 };
-        factor * (130.0 + flat + 5.0 * (point.value(0) / 4.0).ln().powi(2))
-    };
     for seed in 0..5 {
-        let config = SessionConfig {
-            seed,
-            ..SessionConfig::default()
-        };
-        let mut session = Session::new(space(), config, default()).unwrap();
-        let events = drive(&mut session, 0, 600, |point, _| job(point, 1.0));
-        assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");
-        let events = drive(&mut session, 600, 400, |point, _| job(point, 0.8));
+        let mut session = hierarchical(seed);
+        let events = drive(&mut session, 600, 400, |point, _| {
+            0.8 * hierarchical_pays(point)
+        });
         assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
         let again = verdicts(&events)[0];
         assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
     }
+}
+
+/// A slow step at the beginning of a visit is no reason to leave the faster setting either.
+#[test]
+fn single_slow_steps_put_no_far_slower_default_in_force() {
+    for seed in 0..10 {
+        let mut session = hierarchical(seed);
+        let events = drive(&mut session, 600, 500, |point, step| {
+            let slow = if step % 7 == 0 { 2.4 } else { 1.0 };
+            0.7 * slow * hierarchical_pays(point)
+        });
+        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
+        let again = verdicts(&events)[0];
+        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+    }
+}
+
+/// A stall at another setting ends the search; the setting in force is compared nevertheless.
+#[test]
+fn a_stall_during_the_search_puts_no_far_slower_default_in_force() {
+    for seed in 0..5 {
+        let mut session = hierarchical(seed);
+        let chosen = session.setting();
+        let mut others = 0;
+        let events = drive(&mut session, 600, 600, |point, _| {
+            others += u32::from(*point != chosen && *point != default());
+            let stall = if others == 3 { 14.0 } else { 1.0 };
+            0.7 * stall * hierarchical_pays(point)
+        });
+        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
+        let again = verdicts(&events)[0];
+        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+    }
+}
+
+#[test]
+fn a_job_that_ends_during_a_search_after_drift_has_kept_the_setting_in_force() {
+    let mut session = hierarchical(1);
+    let chosen = session.setting();
+    let mut step = 600;
+    while drive(&mut session, step, 1, |point, _| {
+        0.7 * hierarchical_pays(point)
+    })
+    .is_empty()
+    {
+        step += 1;
+    }
+    drive(&mut session, step + 1, 3, |point, _| {
+        0.7 * hierarchical_pays(point)
+    });
+    let verdict = session.verdict_if_stopped().unwrap();
+    assert_eq!((verdict.chosen, verdict.kept_default), (chosen, false));
+    assert!(
+        verdict.reason.starts_with("the setting in force stays"),
+        "{}",
+        verdict.reason
+    );
+}
+
+/// What was in force for other steps is proved for those only.
+#[test]
+fn a_setting_of_other_steps_needs_a_proof() {
+    for seed in 0..20 {
+        let mut session = hierarchical(seed);
+        session.retune("other steps");
+        let noise = |step: usize| {
+            let mixed = (step as u64 + 10_000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            0.85 + 0.3 * (mixed >> 32) as f64 / (1u64 << 32) as f64
+        };
+        let events = drive(&mut session, 600, 1500, |_, step| 100.0 * noise(step));
+        let again = verdicts(&events)[0];
+        assert!(!again.reason.contains("in force before"), "{again:?}");
+    }
+}
+
+#[test]
+fn a_setting_that_returns_after_stalls_everywhere_has_its_gain() {
+    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let job = |point: &Point| if point.flag(1) { 90.0 } else { 100.0 };
+    let adopted = (0..600)
+        .find(|step| !drive(&mut session, *step, 1, |point, _| job(point)).is_empty())
+        .unwrap();
+    assert!(session.setting().flag(1));
+    let events = drive(&mut session, adopted + 1, 200, |point, step| {
+        let stall = if step % 2 == 0 { 150.0 } else { 0.0 };
+        job(point) + stall
+    });
+    let verdicts = verdicts(&events);
+    assert!(verdicts[0].reverted, "{events:?}");
+    let returned = verdicts[1];
+    assert!(returned.reason.starts_with("kept again"), "{returned:?}");
+    assert!(!returned.kept_default && returned.gain_pct[0] > 0.0);
+    assert!(returned.chosen_step_ms < returned.default_step_ms);
 }
 
 /// After the change the setting in force is faster by so little that no comparison proves it.

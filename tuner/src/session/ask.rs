@@ -31,13 +31,10 @@ impl Session {
         let center = self.window.center();
         self.close_window(self.phase(), self.sample, aborted);
         if self.tuner.candidates() == 1 {
-            return self.finish(
-                None,
-                "default kept, nothing to tune: every parameter is fixed".into(),
-            );
+            return self.finish("default kept, nothing to tune: every parameter is fixed".into());
         }
         if let Some(reason) = self.as_recorded() {
-            return self.finish(None, reason);
+            return self.finish(reason);
         }
         self.ask_from(if aborted && self.is_slower(center, CLIFF) {
             self.safe()

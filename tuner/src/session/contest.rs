@@ -61,7 +61,7 @@ impl Session {
 
     /// No candidate is left. A search that began at another setting than the default compares that
     /// one: what it had shown was shown before the job changed.
-    fn keep_start(&mut self, otherwise: &str) -> Action {
+    pub(super) fn keep_start(&mut self, otherwise: &str) -> Action {
         let start = self.tuner.start();
         if start == self.default || self.rejected.contains(&start) {
             return self.settle(otherwise);
@@ -78,7 +78,7 @@ impl Session {
     }
 
     pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) {
-        self.contests += 1;
+        self.contests = self.contests.saturating_add(1);
         self.contest = Some(Contest {
             guard: Guard::new(self.config.seed, self.contests),
             winner,
@@ -103,7 +103,7 @@ impl Session {
     /// The end without an adoption: why the last candidate lost, or `otherwise`.
     fn settle(&mut self, otherwise: &str) -> Action {
         let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
-        self.finish(None, reason)
+        self.finish(reason)
     }
 
     /// Takes a step of the comparison, stalls included.
@@ -124,17 +124,20 @@ impl Session {
         }
     }
 
-    /// Ends the comparison when the candidate turns out to be far slower and the budget is spent.
+    /// Ends the comparison when the candidate turns out to be far slower and the budget is spent. A
+    /// single slow step is no reason to give up the setting with which the search began, or one
+    /// that is faster so far.
     fn left_contest(&mut self) -> Action {
         let far_slower = self.is_slower(self.window.center(), CLIFF);
         let (at_winner, round) = self.contest.as_ref().map_or((false, 0), |contest| {
             (contest.winner == self.setting, contest.guard.rounds())
         });
-        if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
+        let is_spent = self.setting != self.tuner.start() && self.guard_is_spent();
+        if !(at_winner && far_slower && is_spent) {
             return Action::Keep;
         }
         self.close_window(Phase::Ab, round, true);
-        self.settle("default kept: the best other setting was far slower when it was tried again")
+        self.keep_start("default kept: the best other setting was far slower when tried again")
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
@@ -159,7 +162,8 @@ impl Session {
             decision = Decision::KeepDefault;
         }
         // After drift the setting in force needs no new proof where all looks leave it faster.
-        let stays = is_over && !is_stalled && winner == self.tuner.start() && self.is_defended();
+        let is_proved = self.start_is_proved && winner == self.tuner.start();
+        let stays = is_over && !is_stalled && is_proved && self.is_defended();
         match decision {
             Decision::KeepDefault if stays => self.adopt(),
             Decision::KeepDefault => self.dropped(winner, recorded),
@@ -190,7 +194,7 @@ impl Session {
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
         self.rejected.push(winner);
         if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
-            return self.settle("");
+            return self.keep_start("");
         }
         self.ask_from(self.default)
     }

@@ -1,6 +1,6 @@
 //! Detection of drift: two tests of whether the step time at one setting has changed for good.
 //!
-//! The reference is all steps but the latest ones, at least 100, each clipped at 1.5 times their
+//! The reference is all steps but the latest 48, at least 52, each clipped at 1.5 times their
 //! median. The sharp test: all of the latest 8 steps lie beyond a factor of 1.6 from the
 //! reference's mean. The slow test: the mean of the latest 48 differs from it by more than 12 %,
 //! and by more than 4.5 standard deviations of the 48-step block means seen so far, which contain

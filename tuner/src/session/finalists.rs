@@ -34,13 +34,10 @@ impl Session {
         let is_other = |point: &Point| {
             ![self.default, start].contains(point) && !self.rejected.contains(point)
         };
-        let samples = self.tuner.samples().iter();
+        let samples = self.tuner.estimates().into_iter();
         let mut all: Vec<(Point, f64, usize)> = samples
-            .filter(|sample| is_other(&sample.point) && !sample.visits.is_empty())
-            .map(|sample| {
-                let (center, _) = self.tuner.estimate(sample);
-                (sample.point, center, sample.visits.len())
-            })
+            .filter(|(sample, _)| is_other(&sample.point) && !sample.visits.is_empty())
+            .map(|(sample, (center, _))| (sample.point, center, sample.visits.len()))
             .filter(|(_, center, _)| *center < default)
             .collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));

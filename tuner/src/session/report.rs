@@ -40,7 +40,10 @@ impl Session {
         let sampled = self.default_log().or_else(|| self.window.center())?;
         let guard = self.contest.as_ref().map(|contest| &contest.guard);
         let compared = guard.and_then(|guard| Some((guard, guard.difference()?)));
-        let default_ms = compared.map_or(sampled.exp(), |(guard, _)| guard.mean(Arm::Default));
+        let default_ms = match compared {
+            Some((guard, _)) => guard.mean(Arm::Default),
+            None => self.known(&self.default).unwrap_or(sampled).exp(),
+        };
         let steps_lost = (self.cost_before + self.settled_cost(sampled)).max(0.0);
         let mut verdict = self.default_kept(default_ms, steps_lost, reason);
         if let Some(winner) = winner {
@@ -77,20 +80,25 @@ impl Session {
         }
     }
 
-    /// The verdict if training stopped now: the final one, or that the default stays because
-    /// nothing better was confirmed. None before the first measured step.
+    /// The verdict if training stopped now: the final one, or that the setting stays with which the
+    /// search began, because nothing better was confirmed. None before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
         }
+        let start = self.tuner.start();
         let best = self.best_so_far();
-        let reason = match best.filter(|best| best.setting != self.tuner.start()) {
-            Some(Best { step_ms, .. }) => format!(
-                "default kept: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
-            ),
-            None => "default kept: training ended before a faster setting was found".into(),
+        let kept = match start == self.default {
+            true => "default kept",
+            false => "the setting in force stays",
         };
-        self.verdict(None, reason)
+        let reason = match best.filter(|best| best.setting != start) {
+            Some(Best { step_ms, .. }) => format!(
+                "{kept}: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
+            ),
+            None => format!("{kept}: training ended before a faster setting was found"),
+        };
+        self.verdict_at(start, reason)
     }
 
     /// The best setting so far; it is confirmed only by the verdict. None before the default is
@@ -163,7 +171,7 @@ impl Session {
         self.rechecks.drain(..).collect()
     }
 
-    /// Complete rounds of the A/B windows.
+    /// Complete pairs of the comparison.
     fn rounds(&self) -> u32 {
         let contest = self.contest.as_ref();
         contest.map_or(0, |contest| contest.guard.rounds())

@@ -202,8 +202,8 @@ impl Session {
     pub fn state(&self, key: std::collections::BTreeMap<String, String>, date: &str) -> State {
         let space = self.space();
         let noise = self.tuner.noise();
-        let samples = self.tuner.samples().iter().map(|sample| {
-            let (center, _) = self.tuner.estimate(sample);
+        let estimates = self.tuner.estimates().into_iter();
+        let samples = estimates.map(|(sample, (center, _))| {
             StateSample::new(space, &sample.point, center, noise, sample.log_times.len())
         });
         let mut samples: Vec<StateSample> = samples.collect();

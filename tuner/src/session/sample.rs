@@ -43,12 +43,12 @@ impl Session {
     /// if the discarded one had it too, of 10 % after 2 steps, of 3 % after 5, and noise excluded.
     fn clearly_worse(&self) -> bool {
         let log_times = &self.window.log_times;
-        let noise = self.tuner.noise();
-        let Some((center, variance)) = self.best_other() else {
-            return false;
-        };
         let is_due = |(steps, _): &&(usize, f64)| *steps == log_times.len();
         let Some((_, gap)) = EARLY.iter().find(is_due) else {
+            return false;
+        };
+        let noise = self.tuner.noise();
+        let Some((center, variance)) = self.best_other() else {
             return false;
         };
         // The minimum of two and the centre of five: neither is fooled by one spike.
@@ -85,12 +85,9 @@ impl Session {
 
     /// Centre and variance of the lowest sample of another setting.
     fn best_other(&self) -> Option<(f64, f64)> {
-        let others = self
-            .tuner
-            .samples()
-            .iter()
-            .filter(|s| s.point != self.setting);
-        let estimates = others.map(|sample| self.tuner.estimate(sample));
+        let all = self.tuner.estimates().into_iter();
+        let others = all.filter(|(sample, _)| sample.point != self.setting);
+        let estimates = others.map(|(_, estimate)| estimate);
         estimates.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }

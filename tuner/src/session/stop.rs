@@ -19,12 +19,19 @@ impl Session {
             let chosen = verdict.chosen;
             return self.go_to(chosen); // it may be a visit of a check
         }
-        self.observe(&self.window.log_times.clone());
+        // While a proposal is computed, each step is observed at once.
+        if !matches!(self.stage, Stage::Deciding { .. }) {
+            self.observe(&self.window.log_times.clone());
+        }
         let chosen = match self.known(&self.setting) {
             Some(_) => self.setting,
             None => self.incumbent,
         };
-        let Some(verdict) = self.verdict_at(chosen) else {
+        let reason = match chosen == self.default {
+            true => "default kept: tuning was stopped",
+            false => "kept, not confirmed: tuning was stopped",
+        };
+        let Some(verdict) = self.verdict_at(chosen, reason.into()) else {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
             return Action::Keep;
         };
@@ -33,11 +40,11 @@ impl Session {
 
     /// Verdict that keeps `chosen`; `None` before the first measured step. A search that began at
     /// another setting need not have measured the default: the gain is then unknown.
-    fn verdict_at(&self, chosen: Point) -> Option<Verdict> {
+    pub(super) fn verdict_at(&self, chosen: Point, reason: String) -> Option<Verdict> {
+        let verdict = self.verdict(None, reason)?;
         if chosen == self.default {
-            return self.verdict(None, "default kept: tuning was stopped".into());
+            return Some(verdict);
         }
-        let verdict = self.verdict(None, "kept, not confirmed: tuning was stopped".into())?;
         let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
         let both = estimate(&self.default).zip(estimate(&chosen));
         let Some(((default, default_variance), (here, variance))) = both else {

@@ -120,7 +120,7 @@ pub struct Verdict {
     /// Settings that were sampled, the default among them.
     pub samples: u32,
     /// The step, counted from the session's first, at which the gain has paid for the search; none
-    /// if the default stays.
+    /// if the default stays, or was in force for a while after the comparison.
     pub payback_step: Option<u64>,
     /// Whether a setting that was kept before was reverted to the default: it turned out slower.
     pub reverted: bool,

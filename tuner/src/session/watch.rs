@@ -3,6 +3,7 @@
 use std::mem::take;
 
 use super::{Session, Stage, push_latest};
+use crate::guard::Arm;
 use crate::guard::promise::Change;
 use crate::session::drift::{Drift, Watch};
 use crate::session::verdict::percent_text;
@@ -77,7 +78,7 @@ impl Session {
     }
 
     fn on_drift(&mut self, drift: Drift) -> Action {
-        let (before, after, step) = (drift.before_ms, drift.after_ms, self.steps);
+        let (before, after, step) = (drift.before_ms, drift.after_ms, drift.step);
         let reason = format!("step time went from {before:.2} to {after:.2} ms at step {step}");
         push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
@@ -85,7 +86,12 @@ impl Session {
             improvement_min: IMPROVEMENT_AFTER_DRIFT,
             ..self.config.tuner()
         };
+        let start_is_proved = match &self.stage {
+            Stage::Finished { verdict, .. } => !verdict.kept_default,
+            _ => false,
+        };
         self.begin_anew(reason, config, &[]);
+        self.start_is_proved = start_is_proved;
         Action::Drifted(drift)
     }
 
@@ -112,9 +118,12 @@ impl Session {
                     "kept again: the default has the same stalls ({percent} % faster, net)"
                 );
                 (verdict.kept_default, verdict.reverted) = (false, false);
-                verdict.chosen_step_ms = verdict.default_step_ms * (1.0 + net);
+                // As the comparison has shown it.
                 if let Some(contest) = &self.contest {
                     verdict.chosen = contest.winner;
+                    verdict.chosen_step_ms = contest.guard.mean(Arm::Candidate);
+                    let difference = contest.guard.difference();
+                    verdict.gain_pct = difference.map_or([0.0; 2], |it| it.gain_pct());
                 }
             }
         }
@@ -123,6 +132,11 @@ impl Session {
         self.incumbent = verdict.chosen;
         let _ = self.go_to(verdict.chosen);
         Action::Finished(verdict)
+    }
+
+    /// Whether the search is not the session's first.
+    pub fn is_retuned(&self) -> bool {
+        self.retuned.is_some()
     }
 
     /// Tunes anew because the caller knows that the job has changed: a resize, another set of

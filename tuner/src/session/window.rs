@@ -6,6 +6,8 @@ use crate::center::{MAD_TO_SD, huber_center, median};
 /// A step longer than this many running medians is a stall (a checkpoint, validation, the machine),
 /// not a measurement.
 pub(crate) const STALL_FACTOR: f64 = 5.0;
+/// Steps of the running median, the latest ones.
+const RUNNING_STEPS: usize = 100;
 /// After this many stalls in a row they are the new level, and the window starts again with it.
 const STALL_RUN_MAX: u32 = 5;
 /// Steps that must agree with the end of the sample for the start-up to be over.
@@ -59,7 +61,8 @@ impl Window {
         let running = if self.steps() < 2 {
             self.known
         } else {
-            Some(median(&self.log_times))
+            let first = self.steps().saturating_sub(RUNNING_STEPS);
+            Some(median(&self.log_times[first..]))
         };
         if running.is_some_and(|running| log_time > running + STALL_FACTOR.ln()) {
             self.stalls_in_a_row += 1;

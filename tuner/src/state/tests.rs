@@ -36,6 +36,31 @@ fn state() -> State {
 }
 
 #[test]
+fn a_state_without_a_verdict_replaces_none() {
+    let (old, mut decided) = (state(), state());
+    decided.date = "2026-11-23".into();
+    decided.contests = 2;
+    assert_eq!(old.clone().or_decided(None), old);
+    assert_eq!(old.clone().or_decided(Some(&decided)), old, "it has none");
+    decided.verdict = Some(StateVerdict {
+        kept_default: true,
+        chosen: decided.start.clone(),
+        default_step_ms: 61.2,
+        chosen_step_ms: 61.2,
+        gain_pct: [0.0; 2],
+        reason: "default kept".into(),
+    });
+    let kept = old.or_decided(Some(&decided));
+    assert_eq!((&*kept.date, kept.contests), ("2026-11-23", 3));
+    assert_eq!(kept.verdict, decided.verdict);
+    let newer = State {
+        date: "2026-11-24".into(),
+        ..decided.clone()
+    };
+    assert_eq!(newer.clone().or_decided(Some(&decided)), newer);
+}
+
+#[test]
 fn the_file_reads_well_and_comes_back() {
     let text = state().to_json();
     assert_eq!(

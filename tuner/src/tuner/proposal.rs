@@ -28,7 +28,7 @@ const PROBE_SLOWDOWN: [f64; 2] = [0.05, 0.3];
 const DOUBT: f64 = 0.5;
 /// Measured settings that the surrogate is conditioned on: the start and the fastest, since its
 /// cost grows with their cube.
-const OBSERVATIONS_MAX: usize = 100;
+pub(crate) const OBSERVATIONS_MAX: usize = 100;
 
 /// Next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -193,20 +193,17 @@ impl Tuner {
 
     /// The samples' centres; none before the start setting is measured.
     fn known(&self) -> Option<Known> {
-        let start = self.sample(&self.start())?;
-        let others = self.samples().iter().filter(|s| s.point != start.point);
-        let mut estimates: Vec<Estimate> = std::iter::once(start)
-            .chain(others)
-            .map(|sample| {
-                let (log_time, variance) = self.estimate(sample);
-                Estimate {
-                    point: sample.point,
-                    log_time,
-                    variance,
-                    steps: sample.steps(),
-                }
+        let estimates = self.estimates().into_iter();
+        let mut estimates: Vec<Estimate> = estimates
+            .map(|(sample, (log_time, variance))| Estimate {
+                point: sample.point,
+                log_time,
+                variance,
+                steps: sample.steps(),
             })
             .collect();
+        let start = estimates.iter().position(|e| e.point == self.start())?;
+        estimates[..=start].rotate_right(1);
         if estimates.len() > OBSERVATIONS_MAX {
             estimates[1..].sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
             estimates.truncate(OBSERVATIONS_MAX);
