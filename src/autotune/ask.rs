@@ -4,6 +4,7 @@ use ronde_tuner::{Next, Proposal};
 
 use super::Autotune;
 use super::news::{News, Place};
+use super::report::AutotuneReport;
 use super::trace::Tracer;
 use super::worker::{Answer, Asked, Evidence, Outcome};
 use crate::replay::{JobTopology, Rules};
@@ -90,6 +91,7 @@ impl Autotune {
 
     /// Ends the search, with the start settings.
     pub(super) fn give_up(&mut self) -> Settings {
+        self.keep_unfinished();
         let text = format!(
             "{LOST_MAX} proposals in a row were lost; tuning ends with the settings of its start"
         );
@@ -97,6 +99,12 @@ impl Autotune {
         self.progress.tell(|| News::Warning(text));
         self.given_up = true;
         self.write_log();
-        self.search.reference()
+        let settings = self.search.reference();
+        self.progress.set_autotune(AutotuneReport {
+            settings,
+            step_ms: None,
+            ..self.search.report()
+        });
+        settings
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use ronde_tuner::{Match, State};
+use ronde_tuner::{Match, STATE_MODEL, State};
 use serde::{Deserialize, Serialize};
 
 use super::store::Key;
@@ -22,6 +22,7 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     ronde_tuner_memory: VERSION,
     revision: 0,
     contests: 0,
+    stopped: Vec::new(),
     states: Vec::new(),
 });
 
@@ -32,6 +33,9 @@ struct Memory {
     revision: u64,
     /// Comparisons that the job's tuners have begun: they share one error.
     contests: u32,
+    /// Models of the searches that the user has stopped.
+    #[serde(default)]
+    stopped: Vec<String>,
     states: Vec<State>,
 }
 
@@ -56,6 +60,22 @@ pub(super) fn count_contests(contests: u32) {
         memory.revision += 1;
         memory.contests = contests;
     }
+}
+
+/// Takes note that the user has stopped tuning the model of this key.
+pub(super) fn stop(key: &Key) {
+    let mut memory = lock(&MEMORY);
+    memory.revision += 1;
+    memory.stopped.extend(key.get(STATE_MODEL).cloned());
+    let surplus = memory.stopped.len().saturating_sub(STATES_MAX);
+    memory.stopped.drain(..surplus);
+}
+
+/// Whether the user has stopped tuning the model of this key.
+pub(super) fn is_stopped(key: &Key) -> bool {
+    let memory = lock(&MEMORY);
+    key.get(STATE_MODEL)
+        .is_some_and(|model| memory.stopped.contains(model))
 }
 
 /// Comparisons that the tuners of this process have begun.
@@ -97,7 +117,8 @@ pub fn learn(text: &str) -> Result<(), String> {
         return Err(format!("{} bytes, more than {TEXT_BYTES_MAX}", text.len()));
     }
     let theirs: Memory = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if theirs.ronde_tuner_memory != VERSION || theirs.states.len() > STATES_MAX {
+    let most = theirs.states.len().max(theirs.stopped.len());
+    if theirs.ronde_tuner_memory != VERSION || most > STATES_MAX {
         let (version, count) = (theirs.ronde_tuner_memory, theirs.states.len());
         return Err(format!("version {version} with {count} states"));
     }

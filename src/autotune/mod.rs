@@ -48,7 +48,7 @@ use logbook::Logbook;
 use search::{Search, config, new_session};
 use signatures::{Seen, Signatures};
 use space::{Facts, Tunable};
-use store::Store;
+use store::{Key, Store};
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
@@ -107,7 +107,7 @@ impl Autotune {
         };
         let tunable = Tunable::new(knobs, &facts).map_err(configuration)?;
         let session = new_session(knobs, &tunable).map_err(configuration)?;
-        let autotune = Self {
+        let mut autotune = Self {
             knobs: knobs.clone(),
             facts,
             signatures: Signatures::default(),
@@ -125,7 +125,6 @@ impl Autotune {
             given_up: false,
             quiet,
         };
-        let mut autotune = autotune;
         autotune
             .logbook
             .reset(knobs.resets, &autotune.search.session.setting());
@@ -213,8 +212,9 @@ impl Autotune {
 
     /// Whether at most the first steps with the start settings have been measured.
     fn is_young(&self) -> bool {
-        let phase = || self.search.session.progress().phase;
-        self.others.is_empty() && self.search.verdict.is_none() && phase() == Phase::Default
+        let session = &self.search.session;
+        let is_first = self.others.is_empty() && !session.is_retuned();
+        is_first && self.search.verdict.is_none() && session.progress().phase == Phase::Default
     }
 
     /// Begins the first search once the step is known, or when that takes too long: parameters
@@ -239,6 +239,12 @@ impl Autotune {
                 self.search.signature = signature;
             }
         }
+        // The user's stop holds for the whole job.
+        let key = signature.map(|signature| self.store.key(signature, &self.facts));
+        if self.knobs.resets > 0 && key.is_some_and(|key| memory::is_stopped(&key)) {
+            self.given_up = true;
+            self.progress.stay_stopped();
+        }
         self.search.log_not_tuned();
         self.tell_search();
         self.tell_warnings();
@@ -262,6 +268,15 @@ impl Autotune {
         self.write_log();
         if let Action::Finished(verdict) = &action {
             self.announce(verdict);
+        }
+        // After a reset of the job the setting is in force again, without a search.
+        if let Some(signature) = self.search.signature {
+            let key = self.store.key(signature, &self.facts);
+            memory::stop(&key);
+            self.keep(key, false);
+        }
+        for signature in self.others.iter().filter_map(|other| other.signature) {
+            memory::stop(&self.store.key(signature, &self.facts));
         }
         self.given_up = true;
         self.tell(&format!(
@@ -299,12 +314,20 @@ impl Autotune {
         Ok((tunable, session))
     }
 
-    /// Comparisons that this job had begun before its last reset.
+    /// Comparisons that this job has begun: those of earlier runs, of steps of other signatures, and
+    /// before the last reset.
     fn contests(&self) -> u32 {
-        match self.knobs.resets {
-            0 => 0,
+        let before = match self.knobs.resets {
+            0 => self.store.contests(),
             _ => memory::contests(),
-        }
+        };
+        before.max(self.search.session.contests())
+    }
+
+    /// Stores the state of the active search.
+    fn keep(&mut self, key: Key, in_file: bool) {
+        let session = &self.search.session;
+        self.store.keep(session, key, in_file, session.contests());
     }
 
     /// Returns the tunable parameters for steps of `signature` with these `facts`, and a session
@@ -394,7 +417,7 @@ impl Autotune {
             let steps = self.search.steps;
             let foremost = |other: &Search| other.verdict.is_none() || other.steps <= steps;
             let in_file = self.others.iter().all(foremost);
-            self.store.keep(&self.search.session, key, in_file);
+            self.keep(key, in_file);
         }
     }
 
@@ -455,7 +478,7 @@ impl Autotune {
             && let Some(signature) = self.search.signature
         {
             let key = self.store.key(signature, &self.facts);
-            self.store.keep(&self.search.session, key, false);
+            self.keep(key, false);
         }
     }
 
@@ -465,6 +488,8 @@ impl Autotune {
         if !self.begun {
             return;
         }
+        // The active search has counted those of all.
+        let contests = self.search.session.contests();
         let mut all: Vec<&Search> = self.others.iter().chain([&self.search]).collect();
         all.sort_by_key(|search| (search.verdict.is_some(), search.steps));
         for (index, search) in all.iter().enumerate() {
@@ -472,7 +497,7 @@ impl Autotune {
             let is_kept = search.verdict.is_some() && (all.len() == 1 || !in_file);
             if let Some(signature) = search.signature.filter(|_| !is_kept) {
                 let key = self.store.key(signature, &self.facts);
-                self.store.keep(&search.session, key, in_file);
+                self.store.keep(&search.session, key, in_file, contests);
             }
         }
     }

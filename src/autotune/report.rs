@@ -117,13 +117,16 @@ impl std::fmt::Display for AutotuneVerdict {
                 "{what} (fusion {settings}: step {default_step_ms:.2} ms){why} ("
             )?;
         } else {
-            let [low, high] = self.gain_pct.map(tuner::percent_text);
-            write!(
-                f,
-                "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ",
-                self.settings
-            )?;
-            write!(f, "{low} to {high} % faster (95 % interval; ")?;
+            write!(f, "fusion {}: step {chosen_step_ms:.2} ms", self.settings)?;
+            if self.gain_pct == [0.0; 2] {
+                f.write_str(" (")?; // the default was not measured
+            } else {
+                let [low, high] = self.gain_pct.map(tuner::percent_text);
+                write!(
+                    f,
+                    " instead of {default_step_ms:.2} ms, {low} to {high} % faster (95 % interval; "
+                )?;
+            }
             if let Some(why) = self.reason.strip_prefix(NOT_CONFIRMED) {
                 write!(f, "{why}; ")?;
             }
@@ -211,6 +214,11 @@ impl Progress {
             self.stop.store(STOPPED, Ordering::Relaxed);
         }
         is_asked
+    }
+
+    /// Tuning was stopped by a request before the job was reset.
+    pub(super) fn stay_stopped(&self) {
+        self.stop.store(STOPPED, Ordering::Relaxed);
     }
 
     /// Whether tuning was stopped by a request.

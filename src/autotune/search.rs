@@ -9,6 +9,9 @@ use super::worker::Asked;
 use crate::knobs::Knobs;
 use crate::settings::Settings;
 
+/// Least noise of a sample that can be requested. Horovod takes 0; the tuner needs some.
+const NOISE_MIN: f64 = 1e-3;
+
 /// A search and its session.
 pub(super) struct Search {
     /// Signature of its steps, if it is known.
@@ -131,7 +134,7 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
             .unwrap_or(config.steps_per_sample),
         adaptive: knobs.autotune_steps_per_sample.is_none(),
         max_samples: knobs.autotune_max_samples,
-        fixed_noise: knobs.autotune_noise,
+        fixed_noise: knobs.autotune_noise.map(|noise| noise.max(NOISE_MIN)),
         ..config
     }
 }

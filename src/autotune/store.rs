@@ -6,7 +6,7 @@
 //! version, is not changed; one of another model is overwritten. For a job with steps of several
 //! signatures, the process keeps all states, the file only one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ronde_tuner::{
@@ -31,8 +31,10 @@ pub(super) struct Store {
     read: bool,
     /// Whether the job has had other ranks: the process's memory is then of this job.
     is_reset: bool,
-    /// Keys with a stored verdict, which a search without one must not replace.
-    decided: BTreeSet<Key>,
+    /// States with a verdict, which a search without one must not replace.
+    decided: BTreeMap<Key, State>,
+    /// Comparisons in the file, if it is of this job and steps of another signature.
+    contests: u32,
 }
 
 impl Store {
@@ -43,7 +45,8 @@ impl Store {
             link: knobs.link,
             read: false,
             is_reset: knobs.resets > 0,
-            decided: BTreeSet::new(),
+            decided: BTreeMap::new(),
+            contests: 0,
         }
     }
 
@@ -86,9 +89,15 @@ impl Store {
         if let Some((state, Match::Same)) = &found
             && state.verdict.is_some()
         {
-            self.decided.insert(key.clone());
+            self.decided.insert(key.clone(), state.clone());
         }
         found
+    }
+
+    /// Comparisons that earlier runs of this job have begun for steps of other signatures, as far
+    /// as the file says so: they share one error.
+    pub(super) fn contests(&self) -> u32 {
+        self.contests
     }
 
     /// Reads the state from the file; only once, because later the file contains what this process
@@ -118,28 +127,38 @@ impl Store {
             let (path, theirs, ours) = (path.display(), model(&state.key), model(key));
             tracing::warn!(
                 "autotune: {name}={path} is of another model ({theirs}, this is {ours}); continuing without it; \
-                 the verdict replaces it"
+                 it is replaced at the verdict or at the end"
             );
+            let others = |key: &Key| {
+                let mut key = key.clone();
+                key.remove(STATE_MODEL);
+                key
+            };
+            if others(&state.key) == others(key) {
+                self.contests = state.contests;
+            }
             memory::remember(state); // it may be of a signature that occurs later
             return None;
         };
         Some((state, matching))
     }
 
-    /// Stores the state of `session`, also in the file if `in_file`; not if it has no verdict and
-    /// the stored state of that key has one.
-    pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool) {
+    /// Stores the state of `session`, also in the file if `in_file`. If it has no verdict and the
+    /// stored state of that key has one, that state stays. The job has begun `contests` comparisons.
+    pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool, contests: u32) {
         let date = jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string();
-        let state = session.state(key, &date);
+        let mut state = session.state(key, &date);
+        state.contests = state.contests.max(contests);
         memory::count_contests(state.contests);
-        let known = self.decided.contains(&state.key);
-        if state.samples.is_empty() || (known && state.verdict.is_none()) {
+        let decided = self.decided.get(&state.key);
+        let state = state.or_decided(decided);
+        if state.samples.is_empty() {
             return;
         }
         if state.verdict.is_some() {
-            self.decided.insert(state.key.clone());
+            self.decided.insert(state.key.clone(), state.clone());
         }
         if let Some(path) = self.path.as_ref().filter(|_| in_file)
             && let Err(error) = state.save(path)
@@ -232,6 +251,58 @@ mod tests {
             on_gpu: false,
         };
         Tunable::new(&Knobs::from_lookup(value).unwrap(), &facts).unwrap()
+    }
+
+    #[test]
+    fn comparisons_count_for_steps_of_other_signatures_and_a_verdict_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let file = path.display().to_string();
+        let env = [("RONDE_AUTOTUNE_STATE", file.as_str())];
+        let value = |name: &str| env.iter().find(|it| it.0 == name).map(|it| it.1);
+        let knobs = Knobs::from_lookup(value).unwrap();
+        let facts = Facts {
+            ranks: 2,
+            hosts: Hosts::one(2),
+            tensors: None,
+            allgathers: false,
+            on_gpu: false,
+        };
+        let key = |model| Store::new(&knobs).key(model, &facts);
+        let tunable = tunable(&[]);
+        let session = crate::autotune::search::new_session(&knobs, &tunable).unwrap();
+        let mut state = session.state(key(0x5708e), "");
+        state.contests = 3;
+        let setting = state.start.clone();
+        state.samples = vec![ronde_tuner::StateSample {
+            setting: setting.clone(),
+            step_ms: 10.0,
+            spread: 0.02,
+            steps: 10,
+        }];
+        state.verdict = Some(ronde_tuner::StateVerdict {
+            kept_default: true,
+            chosen: setting,
+            default_step_ms: 10.0,
+            chosen_step_ms: 10.0,
+            gain_pct: [0.0; 2],
+            reason: "default kept".into(),
+        });
+        state.save(&path).unwrap();
+
+        let mut other = Store::new(&knobs);
+        assert!(other.recall(&key(0x5708f)).is_none());
+        assert_eq!(other.contests(), 3);
+        let mut elsewhere = Store::new(&knobs);
+        let ranks = Facts { ranks: 4, ..facts };
+        assert!(elsewhere.recall(&elsewhere.key(0x5708f, &ranks)).is_none());
+        assert_eq!(elsewhere.contests(), 0, "another job");
+
+        let mut store = Store::new(&knobs);
+        assert_eq!(store.recall(&key(0x5708e)).unwrap().1, Match::Same);
+        store.keep(&session, key(0x5708e), true, 5);
+        let kept = State::load(&path).unwrap();
+        assert_eq!((kept.contests, kept.verdict), (5, state.verdict));
     }
 
     #[test]

@@ -371,4 +371,9 @@ fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
     drop(job);
     let state = State::load(&path).unwrap();
     assert!(state.verdict.is_none() && !state.samples.is_empty());
+    // After a reset of the job they are in force again, and no search begins.
+    let mut job = Job::after_resets(&[], 1, 2);
+    job.train(700);
+    assert_eq!(job.settings, before);
+    assert!(job.progress.is_stopped() && job.autotune.given_up);
 }

@@ -256,14 +256,14 @@ impl Plan {
     /// The limit of a run of the search: none for the start, which all others are compared with.
     fn limit(&self, rows: &[Row], setting: &Setting) -> Limit {
         let measured = rows.iter().filter_map(|row| match &row.outcome {
-            Outcome::Measured { value, figures, .. } => Some((*value, figures, row.seconds)),
+            Outcome::Measured { value, figures, .. } => Some((*value, figures)),
             _ => None,
         });
         let best = measured.min_by(|a, b| a.0.total_cmp(&b.0));
         match best {
             Some(_) if *setting == self.start() => Limit::NONE,
-            Some((.., seconds)) if self.by_wall => Limit::by_wall(seconds),
-            Some((value, figures, _)) if !figures.is_empty() => Limit::by_figures(figures, value),
+            Some((value, _)) if self.by_wall => Limit::by_wall(value),
+            Some((value, figures)) if !figures.is_empty() => Limit::by_figures(figures, value),
             _ => Limit::NONE,
         }
     }

@@ -191,7 +191,8 @@ fn runs_are_bounded_by_the_best_so_far() {
     );
     assert_eq!(
         limit(&plan().by_wall(true), &[row(&[])]),
-        Limit::by_wall(3.0)
+        Limit::by_wall(2.0),
+        "without the time of a preparation"
     );
 }
 

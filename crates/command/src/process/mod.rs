@@ -408,7 +408,12 @@ fn stop(child: &mut Child, lines: &Receiver<Line>) {
     let mut is_over = false;
     while began.elapsed() < GRACE && !is_over {
         // A process that writes its last lines must not wait for a reader.
-        let _ = lines.recv_timeout(POLL);
+        if matches!(
+            lines.recv_timeout(POLL),
+            Err(RecvTimeoutError::Disconnected)
+        ) {
+            std::thread::sleep(POLL);
+        }
         tree.grow();
         let has_exited = child.try_wait().is_ok_and(|status| status.is_some());
         is_over = has_exited && !tree.is_alive();

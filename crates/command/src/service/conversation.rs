@@ -4,7 +4,9 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
-use ronde_tuner::{Next, Proposal, Session, SessionConfig, StateError, Tuner, TunerConfig};
+use ronde_tuner::{
+    Next, Proposal, Purpose, Session, SessionConfig, StateError, Tuner, TunerConfig,
+};
 
 use super::answer::{Action, Answer, Standing, Suggestion, VerdictLine};
 use super::memory::Memory;
@@ -81,6 +83,14 @@ impl Service {
     /// Whether the parameters are known.
     pub fn is_open(&self) -> bool {
         !matches!(self.stage, Stage::Nothing)
+    }
+
+    /// Whether the next step is measured: during the search, and in a check after its verdict.
+    pub fn measures(&self) -> bool {
+        match &self.stage {
+            Stage::Steps { session, .. } => session.purpose() != Purpose::None,
+            _ => true,
+        }
     }
 
     /// Sets the parameters, as the first line does.
@@ -163,7 +173,7 @@ impl Service {
                         action = session.propose(session.proposal_job().run());
                     }
                 }
-                let memory = self.memory.as_ref();
+                let memory = self.memory.as_mut();
                 Ok(Answer::Action(answer_to_step(session, action, memory)))
             }
             (Stage::AskTell { tuner }, Request::Ask(_)) => Ok(ask(tuner)),
@@ -225,8 +235,8 @@ impl Service {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save(&self) -> Result<(), StateError> {
-        match (&self.memory, &self.stage) {
+    pub fn save(&mut self) -> Result<(), StateError> {
+        match (&mut self.memory, &self.stage) {
             (Some(memory), Stage::Steps { session, .. }) => memory.save_session(session),
             (Some(memory), Stage::AskTell { tuner }) => memory.save_tuner(tuner),
             _ => Ok(()),
@@ -261,7 +271,7 @@ fn compute(session: &Session) -> Option<JoinHandle<Proposal>> {
 fn answer_to_step(
     session: &mut Session,
     action: ronde_tuner::Action,
-    memory: Option<&Memory>,
+    memory: Option<&mut Memory>,
 ) -> Action {
     if action == ronde_tuner::Action::Keep {
         return Action::Keep;
@@ -351,6 +361,7 @@ fn texts(proposal: &Proposal) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use ronde_tuner::State;
     use serde_json::{Value, json};
 
     use super::*;
@@ -383,6 +394,29 @@ mod tests {
         assert_eq!(first_switch(&ahead), first_switch(&waited) + 1);
         assert_eq!(ahead.last().unwrap()["action"], "finished");
         assert_eq!(ahead, answers(Service::new(None).computing_ahead()));
+    }
+
+    #[test]
+    fn a_short_job_does_not_replace_the_verdict_of_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        answers(Service::new(Some(path.clone())));
+        let first = State::load(&path).unwrap();
+        let verdict = first.verdict.as_ref().expect("a verdict");
+        assert!(!verdict.kept_default);
+        for round in 1..3 {
+            let mut service = Service::new(Some(path.clone()));
+            let line = r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
+            let ready: Value = serde_json::from_str(&service.reply(line)).unwrap();
+            assert_eq!(ready["ready"]["setting"]["a"], verdict.chosen["a"]);
+            assert!(service.measures());
+            (0..5).for_each(|_| drop(service.reply(r#"{"step_ms":100}"#)));
+            service.save().unwrap();
+            let saved = State::load(&path).unwrap();
+            assert_eq!(saved.verdict, first.verdict);
+            assert_eq!(saved.samples, first.samples);
+            assert_eq!(saved.contests, first.contests + round, "each has begun one");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(super) struct Memory {
     path: PathBuf,
     key: BTreeMap<String, String>,
     earlier: Option<(State, Match)>,
+    /// Latest state of this run that has a verdict.
+    decided: Option<State>,
     /// Reason why the file must not be used or written.
     foreign: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Memory {
             path: path.to_owned(),
             key,
             earlier,
+            decided: None,
             foreign,
         }
     }
@@ -98,7 +101,7 @@ impl Memory {
     /// Adds the measurements of the same job to the tuner, without those whose settings are not in
     /// the space; a session warns of these.
     pub(super) fn tell(&self, tuner: &mut Tuner) {
-        let Some((state, Match::Same)) = &self.earlier else {
+        let Some(state) = self.earlier_of_this_job() else {
             return;
         };
         for sample in &state.samples {
@@ -118,8 +121,21 @@ impl Memory {
         }
     }
 
-    pub(super) fn save_session(&self, session: &Session) -> Result<(), StateError> {
-        self.save(&session.state(self.key.clone(), &today()))
+    fn earlier_of_this_job(&self) -> Option<&State> {
+        let (state, matching) = self.earlier.as_ref()?;
+        (*matching == Match::Same).then_some(state)
+    }
+
+    /// Writes the measurements of the session. A search without a verdict does not replace one.
+    pub(super) fn save_session(&mut self, session: &Session) -> Result<(), StateError> {
+        let decided = self.decided.as_ref().or(self.earlier_of_this_job());
+        let state = session.state(self.key.clone(), &today());
+        let state = state.or_decided(decided);
+        self.save(&state)?;
+        if state.verdict.is_some() {
+            self.decided = Some(state);
+        }
+        Ok(())
     }
 
     pub(super) fn save_tuner(&self, tuner: &Tuner) -> Result<(), StateError> {
@@ -137,15 +153,17 @@ impl Memory {
                 steps: sample.steps(),
             }
         });
+        // Those of form 1, if the job was tuned in that way before.
+        let earlier = self.earlier_of_this_job();
         self.save(&State {
             ronde_tuner_state: STATE_VERSION,
             date: today(),
             key: self.key.clone(),
-            contests: 0,
+            contests: earlier.map_or(0, |state| state.contests),
             cost_steps: 0.0,
             start: named(&tuner.start()),
             samples: samples.collect(),
-            verdict: None,
+            verdict: earlier.and_then(|state| state.verdict.clone()),
         })
     }
 
