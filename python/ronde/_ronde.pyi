@@ -26,6 +26,10 @@ class TunerService:
         """
         Creates a tuner; `state` is the path of its state file.
         """
+    def measures(self, /) -> bool:
+        """
+        Whether the next step is measured: during the search, and in a check after its verdict.
+        """
     def reply(self, line: str, /) -> str:
         """
         Returns the answer to a line of the protocol in docs/TUNE.md.

@@ -41,6 +41,11 @@ impl TunerService {
         saved.map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
+    /// Whether the next step is measured: during the search, and in a check after its verdict.
+    fn measures(&self) -> bool {
+        self.service().measures()
+    }
+
     /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep
     /// the setting; returns that answer, or None.
     #[pyo3(signature = (steps_ms, /))]

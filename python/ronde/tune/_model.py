@@ -90,8 +90,8 @@ class ModelTuner:
         self._apply(self._tuner.settings[self._name])
 
     def _synchronize(self) -> None:
-        """Waits for the GPU during the search: otherwise the time is that of the launches."""
-        if self._device.type == "cuda" and not self._tuner.finished:
+        """Waits for the GPU where the step is measured: else the time is that of the launches."""
+        if self._device.type == "cuda" and self._tuner.measuring:
             torch.cuda.synchronize(self._device)
 
 

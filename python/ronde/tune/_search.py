@@ -28,6 +28,8 @@ class Search:
         # Whether anything has changed since the last agreement.
         self.has_news = True
         self.verdict: Optional[Dict[str, Any]] = None
+        # Whether steps are measured: during the search, and in a check after its verdict.
+        self.measures = True
         # Steps that are not reported yet.
         self._times_ms: List[float] = []
 
@@ -48,6 +50,7 @@ class Search:
         if not times_ms or self.wanted != self.in_force:
             return
         text = self._service.steps(times_ms)
+        self.measures = self._service.measures()
         if text is None:
             return
         answer = _parsed(text)
@@ -64,8 +67,8 @@ class Search:
 
     @property
     def rests(self) -> bool:
-        """Whether the verdict's setting is in force, so that decisions are rare."""
-        return self.verdict is not None and self.verdict["setting"] == self.in_force
+        """Whether the verdict's setting stays in force, unchecked, so that decisions are rare."""
+        return self.verdict is not None and self.wanted == self.in_force and not self.measures
 
     def save(self) -> None:
         """Writes the state file, if there is one."""

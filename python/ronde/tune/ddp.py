@@ -125,7 +125,7 @@ def _obstacle(ddp: DistributedDataParallel) -> Optional[str]:
         if not hasattr(ddp, name)
     ]
     if missing:
-        return f"torch {torch.__version__} has no {', '.join(missing)}; 1.13 to 2.15 were tested"
+        return f"torch {torch.__version__} has no {', '.join(missing)}; 1.13 and 2.15 were tested"
     if getattr(ddp, "mixed_precision", None) is not None:
         return "it has mixed_precision; use torch.autocast instead"
     if getattr(ddp, "_use_python_reducer", False):

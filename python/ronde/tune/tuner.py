@@ -10,7 +10,7 @@ agreement at the same step, which rank 0 named at the last one:
 A setting changes only at an agreement, so all ranks change it after the same step. A broadcast that
 does not block goes on during the next step, and the agreement ends after that. While the search
 runs, agreements cost at most 0.05 % of the time or are `SEARCH_STEPS` steps apart; after the
-verdict they are `WATCH_STEPS` steps apart.
+verdict they are `WATCH_STEPS` steps apart, but for checks of the chosen setting.
 """
 
 from __future__ import annotations
@@ -128,6 +128,12 @@ class Tuner:
         return self._is_off or self._verdict is not None
 
     @property
+    def measuring(self) -> bool:
+        """Whether the time of the next step counts: during the search, and on rank 0 in a check
+        after its verdict."""
+        return not self.finished if self._search is None else self._search.measures
+
+    @property
     def verdict(self) -> Optional[Dict[str, Any]]:
         """Result of the search: the chosen `setting` and its gain over the start. None before."""
         return self._verdict
@@ -177,7 +183,10 @@ class Tuner:
                 if self._failure is None:
                     search.report()
                 search.save()
-            except Exception as error:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            # A panic of the extension module is not an Exception.
+            except BaseException as error:
                 _log.warning("the tuner's measurements are lost: %s", _text(error))
 
     def __enter__(self) -> Tuner:

@@ -131,17 +131,21 @@ def test_agreements_are_rare_where_broadcasts_are_slow_and_after_the_verdict(mon
         calls.append(steps)
         return text
 
-    steps = 0
+    steps = checked = 0
     tuner, noise, searched = Tuner(BUCKET, broadcast, 0, 2), random.Random(1), None
+    assert tuner.measuring
     while searched is None or steps < searched + 200:
         steps += 1
         tuner.step(step_seconds(tuner.settings, noise))
         if searched is None and tuner.finished:
             searched = steps
+        checked += searched is not None and tuner.settings != tuner.verdict["setting"]
     during = [call for call in calls if call <= searched]
     gaps = {after - before for before, after in zip(during[2:], during[3:])}
     assert gaps == {5}
-    assert len(calls) - len(during) <= 200 / 50
+    # Every 50 steps, and for the check after about 100 steps, for which the start is in force.
+    assert len(calls) - len(during) <= 200 / 50 + 6
+    assert 0 < checked <= 20 and not tuner.measuring
 
 
 @pytest.mark.parametrize("size", [2, 3])
