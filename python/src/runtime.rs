@@ -141,6 +141,9 @@ pub(crate) fn init(
     if dynamic {
         builder = builder.dynamic_process_sets();
     }
+    // Operations of the last context would keep its connections and its port.
+    forget_all();
+    crate::tensorflow::forget_all();
     // On a thread of its own, so that a wait for missing ranks can be interrupted. The thread then
     // gives up as well.
     let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -193,8 +196,6 @@ pub(crate) fn init(
         joins: 0,
         counts: BTreeMap::new(),
     };
-    forget_all();
-    crate::tensorflow::forget_all();
     *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
     if elastic::is_over() {
         abort(elastic::OVER); // the message came before there was a context

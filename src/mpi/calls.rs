@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // calls to MPI
 
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::ManuallyDrop;
 
 use ronde_mpi_table::{ANY_RANK, Comm as RawComm, NO_REQUEST, Request, SHORT_MESSAGE, Table};
 use ronde_net::{Parts, part_range};
@@ -77,7 +78,8 @@ fn address_mut(buffer: &mut [u8]) -> *mut u8 {
     }
 }
 
-/// Messages that are begun together.
+/// Messages that are begun together. If one of them cannot be begun, MPI may still use the memory of
+/// those before it: it must not be freed then.
 struct Messages<'a> {
     comm: &'a Comm,
     tag: c_int,
@@ -223,7 +225,7 @@ impl Comm {
     pub(crate) fn scatter(
         &self,
         chunk: Vec<u8>,
-        mut received: Vec<u8>,
+        received: Vec<u8>,
         part: usize,
         bytes: usize,
         tag: u16,
@@ -231,7 +233,8 @@ impl Comm {
         assert!(bytes <= chunk.len() && part * self.size >= bytes);
         let own = part_range(self.rank, part, bytes).len();
         assert!(own * (self.size - 1) <= received.len());
-        let (from, to) = (chunk.as_ptr(), received.as_mut_ptr());
+        let mut memory = ManuallyDrop::new((chunk, received)); // see `Messages`
+        let (from, to) = (memory.0.as_ptr(), memory.1.as_mut_ptr());
         let mut messages = Messages::new(self, tag);
         for (next, previous) in self.others() {
             let place = if previous < self.rank {
@@ -240,36 +243,39 @@ impl Comm {
                 previous - 1
             };
             let range = part_range(next, part, bytes);
-            // SAFETY: both places lie in the vectors (asserted), which are kept by the requests.
+            // SAFETY: both places lie in the vectors (asserted), which the requests keep; after an
+            // error they are not freed.
             unsafe {
                 messages.receive(to.add(place * own), own, previous)?;
                 messages.send(from.add(range.start), range.len(), next)?;
             }
         }
-        Ok(messages.pending((chunk, received)))
+        Ok(messages.pending(ManuallyDrop::into_inner(memory)))
     }
 
     /// Sends this rank's part of `chunk` to all others, and receives theirs in their places.
     pub(crate) fn gather_parts_of(
         &self,
-        mut chunk: Vec<u8>,
+        chunk: Vec<u8>,
         part: usize,
         bytes: usize,
         tag: u16,
     ) -> Started<Vec<u8>> {
         assert!(bytes <= chunk.len() && part * self.size >= bytes);
+        let mut chunk = ManuallyDrop::new(chunk); // see `Messages`
         let memory = chunk.as_mut_ptr();
         let own = part_range(self.rank, part, bytes);
         let mut messages = Messages::new(self, tag);
         for (next, previous) in self.others() {
             let range = part_range(previous, part, bytes);
-            // SAFETY: parts lie in the vector (asserted) and do not overlap; the requests keep it.
+            // SAFETY: parts lie in the vector (asserted) and do not overlap; the requests keep it,
+            // and after an error it is not freed.
             unsafe {
                 messages.receive(memory.add(range.start), range.len(), previous)?;
                 messages.send(memory.add(own.start), own.len(), next)?;
             }
         }
-        Ok(messages.pending(chunk))
+        Ok(messages.pending(ManuallyDrop::into_inner(chunk)))
     }
 
     /// The other ranks, twice: from the next one on upwards, and from the one before on downwards.

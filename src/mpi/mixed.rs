@@ -1,6 +1,6 @@
-//! MPI says something else of this process than the launcher's variables: mostly because it was
-//! started by another launcher than MPI knows of. Who that was and what to do follows from the
-//! variables and from the library's name.
+//! Error of a process whose rank or size in MPI differs from that in the launcher's variables,
+//! mostly because it was started by a launcher that MPI does not know. The advice in the text
+//! follows from the variables and from the library's name.
 
 use super::library::short;
 use crate::identity::{self, Source};

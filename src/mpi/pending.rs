@@ -1,4 +1,4 @@
-//! A call under way.
+//! Nonblocking call of MPI in progress, and the memory that MPI uses meanwhile.
 
 #![allow(unsafe_code)] // calls to MPI
 

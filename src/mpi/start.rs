@@ -122,13 +122,17 @@ pub(crate) fn is_broken() -> bool {
 
 /// Has `finalize` called when the process ends, unless a rank was lost.
 pub(crate) fn finalize_at_exit(finalize: fn()) {
-    static FINALIZE: OnceLock<fn()> = OnceLock::new();
+    // The process and its function: a process that it forks has the callback too, but not the
+    // thread that the function waits for.
+    static FINALIZE: OnceLock<(u32, fn())> = OnceLock::new();
     extern "C" fn at_exit() {
-        if let (false, Some(finalize)) = (is_broken(), FINALIZE.get()) {
+        if let (false, Some((process, finalize))) = (is_broken(), FINALIZE.get())
+            && *process == std::process::id()
+        {
             finalize();
         }
     }
-    if FINALIZE.set(finalize).is_ok() {
+    if FINALIZE.set((std::process::id(), finalize)).is_ok() {
         // SAFETY: the callback lives as long as the program, unwinds nowhere and takes no argument.
         // Should there be no room for it (at least 32 are guaranteed), `mpirun` will say that MPI
         // was not finalized.

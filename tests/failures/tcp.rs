@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use ronde::{Context, Error, PeerError, ReduceOp};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::{free_port, reserve, start_separately};
 
@@ -107,13 +107,30 @@ fn a_stopped_rank_is_named_with_its_host() {
 fn a_context_can_be_left_and_joined_again() {
     let test = "tcp::a_context_can_be_left_and_joined_again";
     let job = start_separately(test, 3, &[TCP], || {
+        let (mut held, mut children) = (Vec::new(), Vec::new());
         for round in 1..=4 {
             let context = context().unwrap_or_else(|error| panic!("round {round}: {error}"));
             assert_eq!(sum(&context, 70_000).expect("all live")[69_999], 3.0);
             if context.rank() == round % 3 {
                 std::thread::sleep(Duration::from_millis(50));
             }
+            // What a program still has of the context, and workers that it has forked, keep neither
+            // the port nor the connections.
+            held.push(context.process_set(0));
+            // SAFETY: the child makes system calls only, until a signal ends it.
+            match unsafe { libc::fork() } {
+                // SAFETY: system calls without memory.
+                0 => unsafe {
+                    libc::alarm(60);
+                    libc::pause();
+                    libc::_exit(0);
+                },
+                child => children.extend(Pid::from_raw(child)),
+            }
             context.shutdown();
+        }
+        for child in children {
+            kill_process(child, Signal::KILL).expect("it may");
         }
     });
     let Some(job) = job else { return };

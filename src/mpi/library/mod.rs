@@ -4,8 +4,8 @@
 //! 1. a library of MPI that is already in the process, as mpi4py brings it;
 //! 2. `RONDE_MPI_LIBRARY`;
 //! 3. a library of an ABI that fits the launcher's variables and has a plug-in: beside the
-//!    `mpirun` in the path, in the environment of the Python package, then wherever the loader
-//!    finds its name.
+//!    `mpirun` in the path, where `OPAL_PREFIX` and the like say, in the environment of the Python
+//!    package, then wherever the loader finds its name.
 //!
 //! A library is opened with local symbols and asked for its version. Only if the version names an
 //! ABI that has a plug-in, its symbols become global, which the plug-in and MPI's own components

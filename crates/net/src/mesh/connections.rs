@@ -35,6 +35,14 @@ impl Core {
         Ok(bound)
     }
 
+    /// Listens no more. A process that was forked has the socket too, so closing it here is not
+    /// enough: the port would stay in use.
+    pub(super) fn close_listener(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+        }
+    }
+
     /// Begins to connect to `rank`; how it ends is in `by_rank` or in `attempts`.
     pub(crate) fn begin_connect(&mut self, rank: usize, address: SocketAddr) {
         self.attempts.remove(&rank);
@@ -136,6 +144,8 @@ impl Core {
         let Some(mut link) = self.links.get_mut(index).and_then(Option::take) else {
             return;
         };
+        // Also in processes that were forked, so that the other side sees the end.
+        let _ = link.stream.shutdown(std::net::Shutdown::Both);
         let address = link.address;
         let open = link
             .rank

@@ -159,6 +159,7 @@ impl Core {
 
     /// See [`Mesh::say_farewell`].
     pub(super) fn say_farewell(&mut self) {
+        self.close_listener();
         // Without a closing message, the others report this rank as lost.
         let is_orderly = self.verdict.is_none() && !std::thread::panicking();
         let is_first = !std::mem::replace(&mut self.has_said_farewell, true);
@@ -169,7 +170,6 @@ impl Core {
 
     /// Tells the others that this rank needs nothing more, and sends what is left.
     pub(super) fn leave(&mut self) {
-        self.listener = None;
         self.say_farewell();
         let is_busy = |link: &Link| link.is_open() && !link.outbound.is_idle();
         self.turn_while(is_busy);
