@@ -2,7 +2,7 @@
 //!
 //! Ranks on one host read the same clock. On several hosts, times that ranks exchange are on rank
 //! 0's clock: `alignment` estimates the offset of a rank's clock, `reference` holds the estimate
-//! for all process sets of a rank, and the cycle (`cycle/align`) runs the measurements. A rank
+//! for all process sets of a rank, and the cycle (`cycle/clocks`) runs the measurements. A rank
 //! schedules its own work on its own clock.
 
 use std::ops::{Add, Sub};

@@ -4,7 +4,8 @@
 //!
 //! A step makes no decision by the clock: threads and waiting are in `engine`, so the simulator
 //! runs the same code under a seed. All ranks act alike, because a cycle decides only from the
-//! agreement of its exchange and from the response cache, which only agreements change.
+//! agreement of its exchange, from rank 0's answer to requests, and from the response cache, which
+//! only these two change.
 //!
 //! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `attached` sends
 //! small inputs with the blocks, `groups` holds back incomplete groups, `details` asks which ranks

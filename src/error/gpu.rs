@@ -7,7 +7,7 @@ pub enum GpuError {
     /// This build has no support for GPUs.
     #[error(
         "this build of ronde was made without the feature `nccl`, which tensors on GPUs need; build it with \
-         `--features nccl`, which needs no CUDA, or move the tensor to host memory"
+         its default features, which need no CUDA, or move the tensor to host memory"
     )]
     NotBuilt,
     /// A library was not found.
@@ -56,7 +56,7 @@ pub enum GpuError {
     },
     /// A device has too little memory.
     #[error(
-        "CUDA device {ordinal} has less than {bytes} bytes of free memory; lower HOROVOD_FUSION_THRESHOLD, or free memory on the device"
+        "CUDA device {ordinal} has less than {bytes} bytes of free memory; lower RONDE_GPU_FUSION_THRESHOLD, or free memory on the device"
     )]
     OutOfMemory {
         /// Number of the device.

@@ -1,4 +1,4 @@
-//! Counters of the messages that this process sends to other hosts, over all of its contexts.
+//! Counters of the messages that this process sends over MPI or TCP, in all of its contexts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

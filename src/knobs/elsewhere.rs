@@ -96,7 +96,7 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", "each process set has a stream", "NCCL streams used in turn.")
         .value("num-nccl-streams"),
     foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", "Ronde emits none", "Emit no NVTX ranges."),
-    foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
+    foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "the operations have no kernels for XLA", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
     foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
     foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",

@@ -213,7 +213,7 @@ knob_table! {
     autotune_steps_per_sample: Option<u32> {
         env: "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
         flag: Flag::value("autotune-steps-per-sample"),
-        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000 },
+        kind: Kind::Count { unit: "steps", min: 1, max: 100_000 },
         default: "",
         tunable: false,
         scope: Scope::Runtime,
@@ -265,8 +265,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Expected number of steps of the job. From it follow the cost limit of tuning, and whether
-    /// more tuning is worth its cost.
+    /// Expected number of steps of the job. The cost limit of tuning follows from it.
     autotune_steps: Option<u64> {
         env: "RONDE_AUTOTUNE_STEPS",
         flag: Flag::value("autotune-steps"),
@@ -488,7 +487,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Make the local collective as slow as a network of this latency and bandwidth per message.
+    /// Make collectives as slow as a network of this latency and bandwidth per message.
     link: Option<Link> {
         env: "RONDE_LINK",
         flag: Flag::value("link"),

@@ -357,7 +357,7 @@ prop_compose! {
         fusion_threshold_bytes in 0..=FUSION_THRESHOLD_BYTES_MAX,
         cycle_time_ms in 0.0..=CYCLE_TIME_MS_MAX,
         switches in any::<[bool; 7]>(),
-        counts in proptest::option::of((0..=1_000_000u32, 1..=1_000_000u32)),
+        counts in proptest::option::of((0..=1_000_000u32, 1..=100_000u32)),
         noise in proptest::option::of(0.0..=1.0),
         start in proptest::option::of((proptest::option::of(0.0..=1024.0), 0.0..=CYCLE_TIME_MS_MAX)),
         seed in any::<u64>(),

@@ -23,7 +23,7 @@
 //! [`RUN_ITEMS_MIN`] tensors. It is given up when a tensor occurs more often than the period
 //! allows, when most tensors are foreign, or when the same foreign tensors occur in every step
 //! (then they belong to the step). The cost per tensor is O(1), amortized, and memory is bounded by
-//! [`PERIOD_ITEMS_MAX`]. memory is bounded by [`PERIOD_ITEMS_MAX`].
+//! [`PERIOD_ITEMS_MAX`].
 
 mod search;
 mod track;

@@ -140,7 +140,7 @@ class HorovodBasics:
         return _ronde.is_initialized() and _ronde.backend() == "mpi"
 
     def mpi_built(self) -> bool:
-        """Whether the package has a plug-in for MPI, which ranks on several hosts need."""
+        """Whether the package has a plug-in for MPI, which ranks on several hosts may use."""
         return _ronde.mpi_built()
 
     def gloo_enabled(self) -> bool:

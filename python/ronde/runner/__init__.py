@@ -75,7 +75,7 @@ def run(
       started and how it ends.
     - `executable`: the Python of the ranks, instead of this one.
     - `no_thread_limit`: leave OMP_NUM_THREADS unset. By default it is set to each rank's share of
-      this machine's cores, unless it is already set.
+      its host's cores, unless it is already set.
     - `use_gloo` and `disable_cache` are accepted and ignored.
     - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
 

@@ -80,7 +80,7 @@ def check_build() -> str:
         f"Available Controllers:\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
         "Available Tensor Operations:\n"
         f"    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
-        "In Gloo's place is Ronde's own shared memory, for one host; several need MPI."
+        "In Gloo's place is Ronde's own shared memory, for one host; several use MPI or TCP."
     )
 
 

@@ -2,9 +2,10 @@
 //!
 //! Python registers them once ([`register_tensorflow`]) and generates the functions of the ops.
 //! The kernels are in this extension module, so that there is one runtime in a process. There are
-//! four ops:
+//! five ops:
 //!
-//! - `RondeCollective` runs a collective operation and blocks its thread. In a `tf.function`,
+//! - `RondeCollective` runs a collective operation and blocks its thread, and so does
+//!   `RondeExchange`, whose results may have other types than its inputs. In a `tf.function`,
 //!   TensorFlow runs stateful ops in program order, which is the same on all ranks; so no thread
 //!   blocks another one.
 //! - `RondeSubmit` submits tensors without blocking and returns a token; `RondeWait` waits for

@@ -4,13 +4,14 @@
 //! As within a host (`collective/local`), a batch is streamed in chunks: each is copied into a
 //! staging buffer of the engine, moved by nonblocking calls on bytes, and copied out, several
 //! chunks at once. An allreduce over TCP needs no copies (`lent`). MPI or TCP moves bytes and Ronde
-//! combines them: a chunk of an allreduce is cut
-//! into a part per rank, every rank sends each part to the rank that owns it, the owner combines it
-//! in rank order and sends its result to all. A ring moves as many bytes, 2·*B*·(*n* − 1)/*n* each
-//! way, but in 2·(*n* − 1) steps instead of two. The bits equal those of the local collective: they
-//! do not depend on fusion, and f16 and bf16 are accumulated in f32 and rounded once. MPI's own
-//! reductions guarantee none of this. (Direct reduce-scatter and allgather: Thakur, Rabenseifner
-//! and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
+//! combines them: a chunk of an allreduce is cut into a part per rank, every rank sends each part
+//! to the rank that owns it, the owner combines it in rank order and sends its result to all (two
+//! ranks over TCP and tiny batches exchange whole inputs, see `allreduce`). A ring moves as many
+//! bytes, 2·*B*·(*n* − 1)/*n* each way, but in 2·(*n* − 1) steps instead of two. The bits equal
+//! those of the local collective: they do not depend on fusion, and f16 and bf16 are accumulated in
+//! f32 and rounded once. MPI's own reductions guarantee none of this. (Direct reduce-scatter and
+//! allgather: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations
+//! in MPICH", 2005, §4.)
 //!
 //! All ranks begin the same calls in the same order, as MPI requires for collectives; they may
 //! complete in any order.

@@ -1,4 +1,4 @@
-//! Reducescatter over MPI: the first half of an allreduce, whose parts are the ranks' shares.
+//! Reducescatter between hosts: the first half of an allreduce, whose parts are the ranks' shares.
 
 use super::allreduce::reduce;
 use super::rounds::{piece_bytes, rounds};

@@ -1,4 +1,4 @@
-//! Staging buffers between the tensors and MPI, and the time spent on copies.
+//! Staging buffers between the tensors and MPI or TCP, and the time spent on copies.
 
 #![allow(unsafe_code)] // copies from and to memory of the caller
 

@@ -1,4 +1,4 @@
-//! Broadcast, allgather and alltoall over MPI.
+//! Broadcast, allgather and alltoall between hosts.
 
 use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};

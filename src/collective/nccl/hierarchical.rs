@@ -1,6 +1,6 @@
 //! Hierarchical allreduce: NCCL reduces within a host so that each of its lanes has a share, the
-//! lanes combine their shares with those of the other hosts over MPI, through host memory, and NCCL
-//! gathers them. Data crosses a host's link once. (Lanes are those of
+//! lanes combine their shares with those of the other hosts over MPI or TCP, through host memory,
+//! and NCCL gathers them. Data crosses a host's link once. (Lanes are those of
 //! `collective/hosts/hierarchical`: the *i*th ranks of all hosts.)
 //!
 //! If each rank of a host has a lane, the intra-node stages are a reduce-scatter and an allgather;

@@ -46,7 +46,7 @@ const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is asked meanwhile.
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// One rank's end of the MPI transport.
+/// One rank's end of the transport between hosts.
 pub(crate) struct HostsTransport {
     job: Arc<HostsJob>,
     rank: usize,

@@ -82,7 +82,7 @@ struct Document<'a> {
     /// Common error of all predictions: standard deviation as a share.
     level_error: f64,
     warnings: &'a [String],
-    /// Reason why `best` is not a recommendation; null if it is one.
+    /// Reason why there is no `best`; null if there is one.
     withheld: Option<Withheld>,
     /// Settings in force that the recording does not state; `current` has null for them.
     unknown_settings: &'a [String],

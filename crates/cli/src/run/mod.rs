@@ -109,8 +109,7 @@ pub(super) struct Args {
     /// Print the ranks' output without prefixes
     #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
     no_prefix: bool,
-    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's
-    /// cores
+    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of its host's cores
     #[arg(long)]
     no_thread_limit: bool,
     /// Print the start and the end of each rank
@@ -308,7 +307,7 @@ fn check_build() -> String {
         .any(|mpi| mpi.library.is_ok() && mpi.plugin.is_ok());
     format!(
         "Ronde v{}:\n\n\
-         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    \
+         Available Frameworks:\n    [{python}] TensorFlow\n    [{python}] PyTorch\n    \
          [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] TCP\n    [X] Local\n\n\
          Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
@@ -317,7 +316,7 @@ fn check_build() -> String {
         env!("CARGO_PKG_VERSION"),
         mpi = mark(has_mpi),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
-        torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
+        python = mark(program::is_contained()), // by the Python package, which works with both
         libraries = mpis.iter().map(mpi_lines).collect::<String>(),
     )
 }

@@ -1,7 +1,7 @@
 //! Ensemble of jobs that may be the traced one: workloads and costs drawn around a fit.
 //!
 //! The mean of their predictions is the mean of the tuner's prior, their differences are its
-//! covariance (`results/tuner/README.md` has the evidence).
+//! covariance (`results/tuner/surfaces.md` has the evidence).
 //!
 //! A single model would stop the search early at a wrong answer; the spread of an ensemble shows
 //! where predictions are uncertain. The costs are drawn within the uncertainty of the fit plus a

@@ -24,9 +24,9 @@ pub struct BenchReport {
     pub model: String,
     /// Number of ranks.
     pub np: usize,
-    /// Backend that ran the collectives: `local`, `mpi`, `nccl`.
+    /// Backend that ran the collectives: `local`, `mpi`, `tcp`, `nccl`.
     pub backend: String,
-    /// Simulated network of the local backend; `null` at full speed.
+    /// Simulated network; `null` at full speed.
     pub link: Option<LinkReport>,
     /// Duration of the simulated backward pass, in ms; 0 without one.
     pub compute_ms: f64,
@@ -48,7 +48,7 @@ pub struct BenchReport {
     pub gb_per_s: Option<f64>,
     /// Bandwidth of a plain copy of the same tensors on all ranks simultaneously, in the same run.
     pub memcpy_gb_per_s: f64,
-    /// MPI traffic of a step; `null` with another backend.
+    /// Messages of a step over MPI or TCP; `null` with another backend.
     pub mpi: Option<MpiPerStep>,
     /// Summary of the tuner; `null` if it was off.
     pub autotune: Option<AutotuneSummary>,

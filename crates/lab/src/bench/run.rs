@@ -50,7 +50,7 @@ pub struct Measurement {
     pub memcpy_gb_per_s: f64,
     /// Number of tuning steps.
     pub tuning_steps: usize,
-    /// MPI traffic of a timed step; `None` if the ranks do not use MPI.
+    /// Messages of a timed step over MPI or TCP; `None` with another backend.
     pub mpi: Option<MpiPerStep>,
 }
 

@@ -5,12 +5,12 @@
 //! there. A rank receives the bytes of its own host in the same way. Nothing is combined: the bytes
 //! equal those of the flat operation.
 //!
-//! A chunk passes through three stages; the MPI stage overlaps with the others. The host's ranks
-//! bring a window of their host's bytes to the lanes, which are ranks of the host (an alltoall
-//! through shared memory). Each lane gathers its part of every host's window (an allgather over
-//! MPI). The lanes of a host send what they hold to all of its ranks (an allgather through shared
-//! memory). A joined rank contributes nothing and keeps nothing, but still carries its lane's
-//! bytes.
+//! A chunk passes through three stages; the one between hosts overlaps with the others. The host's
+//! ranks bring a window of their host's bytes to the lanes, which are ranks of the host (an
+//! alltoall through shared memory). Each lane gathers its part of every host's window (an allgather
+//! over MPI or TCP). The lanes of a host send what they hold to all of its ranks (an allgather
+//! through shared memory). A joined rank contributes nothing and keeps nothing, but still carries
+//! its lane's bytes.
 
 #![allow(unsafe_code)] // spans over parts of the result
 

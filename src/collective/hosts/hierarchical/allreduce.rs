@@ -1,5 +1,5 @@
 //! Hierarchical allreduce: each host reduces a chunk into one part per lane, every lane reduces its
-//! part over MPI, and each host gathers the parts.
+//! part over MPI or TCP, and each host gathers the parts.
 //!
 //! For *h* hosts and *B* bytes, 2·*B*·(*h* − 1)/*h* bytes cross a host's link, whatever the number
 //! of ranks on it; a flat allreduce sends that number from every rank.

@@ -3,8 +3,8 @@
 //!
 //! *Lane* i consists of the *i*th rank of every host, so there are as many lanes as the smallest
 //! host has ranks. Data crosses a host's link once, a share in each lane, all lanes at the same
-//! time; the flat operations send it from, or to, every rank. While MPI moves one chunk, the host
-//! processes its neighbours.
+//! time; the flat operations send it from, or to, every rank. While one chunk is on its way between
+//! hosts, the host processes its neighbours.
 //!
 //! - `allreduce`: each host reduces, lanes reduce the hosts' sums, each host gathers the results.
 //! - `allgather`: each host collects, lanes exchange the hosts' bytes, each host distributes them.

@@ -148,8 +148,9 @@ fn guide(report: &Report) -> Markup {
             dd { "is the part of all communication that is hidden." }
             dt { "Step without a rank" }
             dd {
-                "is simulated from the ready times of the other ranks: every batch begins as early "
-                "as they allow."
+                "is simulated from the ready times of the other ranks, with the batches that they "
+                "would form; if that does not reproduce the recorded steps, with the recorded "
+                "batches, each as early as these ranks allow."
             }
             dt { "Time of a message" }
             dd {
