@@ -83,9 +83,15 @@ impl Membership {
 
     /// The discovery has found these hosts.
     pub fn hosts(&mut self, now: Duration, hosts: Hosts) -> Vec<Action> {
-        let shrinks = |(host, slots): (&str, usize)| hosts.slots(host) < slots;
-        self.has_shrunk |= self.hosts.iter().any(shrinks);
         self.hosts = hosts;
+        // Slots that no rank uses are none that a rank has to leave.
+        let mut ranks = BTreeMap::<&str, usize>::new();
+        for process in self.processes.values() {
+            *ranks.entry(&process.host).or_default() +=
+                usize::from(process.stage == Stage::Running);
+        }
+        let is_surplus = |(host, count): (&&str, &usize)| *count > self.hosts.slots(host);
+        self.has_shrunk |= ranks.iter().any(is_surplus);
         self.advance(now)
     }
 
@@ -127,7 +133,16 @@ impl Membership {
         let name = process.name();
         match (exit, process.stage) {
             (_, Stage::Leaving | Stage::Killed) => {}
-            (Exit::Success, _) => self.has_succeeded = true,
+            // Before the first generation, it is a program that never becomes a rank.
+            (Exit::Success, stage)
+                if stage == Stage::Running || self.generation == 0 || self.has_succeeded =>
+            {
+                self.has_succeeded = true;
+            }
+            (Exit::Success, _) => {
+                let text = format!("{name} has ended before it became a rank");
+                self.fail(now, &process.host, text);
+            }
             (Exit::Failure(status), stage) => {
                 let text = format!("{name} {status}");
                 self.fail(now, &process.host, text.clone());

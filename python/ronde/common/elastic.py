@@ -111,6 +111,8 @@ class State:
     def on_reset(self) -> None:
         """Called after the job has been joined again."""
         self._host_messages = _HostMessages()
+        # Clocks of hosts differ: what a host says later may have an earlier time.
+        self._last_updated_timestamp = 0
         self.reset()
         for callback in self._reset_callbacks:
             callback()

@@ -21,11 +21,14 @@ fn each_of_8_ranks_gets_its_place() {
 fn ranks_of_a_job_share_its_id_and_forget_outer_launchers() {
     let mut command = run_script(
         2,
-        "echo $RONDE_JOB_ID ${OMPI_COMM_WORLD_RANK-none} ${SLURM_PROCID-none}",
+        "echo $RONDE_JOB_ID ${OMPI_COMM_WORLD_RANK-none} ${SLURM_PROCID-none} \
+         ${RONDE_ELASTIC_SOCKET-none} ${HOROVOD_ELASTIC-none}",
     );
     command
         .env("OMPI_COMM_WORLD_RANK", "5")
         .env("SLURM_PROCID", "5")
+        .env("RONDE_ELASTIC_SOCKET", "/outer")
+        .env("HOROVOD_ELASTIC", "1")
         .env("RONDE_JOB_ID", "outer");
     let outcome = outcome(command);
     let ids: Vec<&str> = outcome
@@ -35,7 +38,7 @@ fn ranks_of_a_job_share_its_id_and_forget_outer_launchers() {
         .collect();
     assert_eq!(ids[0], ids[1]);
     assert!(
-        ids[0].ends_with(" none none") && !ids[0].starts_with("outer"),
+        ids[0].ends_with(" none none none none") && !ids[0].starts_with("outer"),
         "{}",
         ids[0]
     );

@@ -252,7 +252,16 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
 /// exported.
 pub(super) fn is_exported(name: &OsStr) -> bool {
     const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
-    const HERE: [&str; 7] = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
+    const HERE: [&str; 8] = [
+        "OLDPWD",
+        "PWD",
+        "SHLVL",
+        "HOSTNAME",
+        "DISPLAY",
+        "TERM",
+        "_",
+        "RONDE_HOST_ID",
+    ];
     let name = name.to_string_lossy();
     !OWN.split(' ').any(|prefix| name.starts_with(prefix))
         && !HERE.contains(&&*name)

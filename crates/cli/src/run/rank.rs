@@ -11,6 +11,14 @@ use ronde_elastic::Place;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 
+/// Variables of a process of an elastic job. The job of a rank's own must not take them for its
+/// own.
+pub(super) const ELASTIC_VARIABLES: [&str; 3] = [
+    "RONDE_ELASTIC_SOCKET",
+    "RONDE_ELASTIC_MEMBER",
+    "HOROVOD_ELASTIC",
+];
+
 /// Number of reads that empty a pipe of 1 MiB, the largest size that an unprivileged process can
 /// set.
 const READS_MAX: usize = (1 << 20) / READ_BYTES;
@@ -55,7 +63,7 @@ impl Rank {
         let live = spec.output == Output::Live;
         let mut command = Command::new(program);
         command.args(arguments);
-        for name in IDENTITY_VARIABLES {
+        for name in IDENTITY_VARIABLES.iter().chain(&ELASTIC_VARIABLES) {
             command.env_remove(name);
         }
         command

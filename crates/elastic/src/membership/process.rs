@@ -63,11 +63,15 @@ impl Membership {
     /// Kills a process, which counts as a failure of its host.
     pub(super) fn kill(&mut self, now: Duration, member: MemberId, why: &str) {
         if let Some(process) = self.processes.get_mut(&member) {
-            process.stage = Stage::Killed;
+            let stage = std::mem::replace(&mut process.stage, Stage::Killed);
             process.since = now;
-            let (name, host) = (process.name(), process.host.clone());
+            let text = format!("{} {why} and is killed", process.name());
+            let host = process.host.clone();
             self.actions.push(Action::Kill { member });
-            self.fail(now, &host, format!("{name} {why} and is killed"));
+            if stage == Stage::Running {
+                self.failed_rank.get_or_insert_with(|| text.clone());
+            }
+            self.fail(now, &host, text);
         }
     }
 

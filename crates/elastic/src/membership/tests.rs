@@ -310,6 +310,39 @@ fn a_job_has_succeeded_when_its_ranks_have_and_failed_if_one_has_not() {
 }
 
 #[test]
+fn a_rank_that_is_killed_has_failed() {
+    let mut job = Job::running(limits(1, 4, 2), "a:2", 2);
+    job.membership.exited(job.now, MemberId(1), Exit::Success);
+    let killed = job.membership.silent(job.now, MemberId(2));
+    assert!(killed.contains(&Action::Kill {
+        member: MemberId(2)
+    }));
+    let text = "rank 1 on host a does not answer and is killed";
+    assert_eq!(failure(&killed), text);
+}
+
+#[test]
+fn a_process_that_ends_before_it_is_a_rank_is_no_success_of_the_job() {
+    let mut job = Job::running(limits(1, 3, 2), "a:2", 2);
+    assert_eq!(started(&job.hosts("a:2\nb:1")), [(3, "b")]);
+    job.membership.exited(job.now, MemberId(3), Exit::Success);
+    // The training goes on with the others after a failure.
+    job.killed(2);
+    assert_eq!(seated(&job.failed(1, &[1])), [1]);
+}
+
+#[test]
+fn slots_that_no_rank_uses_vanish_without_a_reset() {
+    let mut job = Job::running(limits(1, 4, 3), "a:2\nb:1", 3);
+    job.membership.host_lost(job.now, "b", "host b is lost");
+    job.failed(1, &[2]);
+    assert_eq!(seated(&job.failed(2, &[2])), [1, 2]);
+    assert_eq!(job.hosts("a:2"), []);
+    let told = job.hosts("a:1");
+    assert!(!told.is_empty(), "a rank has to leave");
+}
+
+#[test]
 fn a_program_that_fails_at_its_start_ends_the_job() {
     let mut job = Job::new(limits(1, 4, 2));
     job.hosts("a:1\nb:1\nc:1\nd:1");

@@ -20,6 +20,7 @@ use super::failure;
 use super::host::{Host, Source, State};
 use super::wire::{Order, Report};
 use rustix::process::Signal;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// Time between a signal to the agents and the end of their connections: an agent needs 5 s for
@@ -36,8 +37,8 @@ const CAUSE_PATIENCE: Duration = Duration::from_millis(250);
 /// Exit code after a failure that is not a rank's.
 const EXIT_FAILURE: u8 = 1;
 
-/// Exit codes from here on are those of signals.
-const EXIT_SIGNAL_MIN: u8 = 128;
+/// Exit codes of signals. A program's own may be above, such as 255 for `exit(-1)`.
+const EXIT_SIGNALS: RangeInclusive<u8> = 129..=192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -281,7 +282,7 @@ impl<'a> Job<'a> {
         if !self.is_going() {
             return; // the ranks end because we signalled them
         }
-        if code > EXIT_SIGNAL_MIN {
+        if EXIT_SIGNALS.contains(&code) {
             self.fail(code, &text);
         } else if self.failed.is_none() {
             self.failed = Some((code, text, Instant::now() + CAUSE_PATIENCE));

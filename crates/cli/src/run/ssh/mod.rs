@@ -20,6 +20,7 @@ pub(super) mod wire;
 pub use agent::{AGENT, agent_main};
 
 use super::mpirun::is_exported;
+use super::rank::ELASTIC_VARIABLES;
 use super::{LaunchError, LaunchSpec, threads};
 use crate::argv::quoted;
 use crate::program;
@@ -171,7 +172,9 @@ pub(super) fn environment(
 ) -> Vec<(OsString, OsString)> {
     let is_here = |name: &OsStr| {
         let name = name.to_string_lossy();
-        IDENTITY_VARIABLES.contains(&&*name) || OWN.contains(&&*name)
+        [IDENTITY_VARIABLES, &ELASTIC_VARIABLES, &OWN]
+            .iter()
+            .any(|names| names.contains(&&*name))
     };
     let inherited = std::env::vars_os();
     let mut environment: Vec<(OsString, OsString)> = inherited
