@@ -24,7 +24,7 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 19] = [
+    let table: [(&[&str], &str); 20] = [
         (&["-np", "0", "true"], "from 1 to 1048576"),
         (
             &["-np", "65", "true"],
@@ -40,6 +40,10 @@ fn wrong_usage_is_refused_by_name() {
         (
             &["-np", "2", "--max-np", "2", "true"],
             "--max-np is for elastic jobs",
+        ),
+        (
+            &["-np", "2", "--min-np", "1", "-H", "a:1,a:1", "true"],
+            "host 2, \"a\": the host is in the list twice",
         ),
         (
             &["-np", "2", "--min-np", "3", "true"],

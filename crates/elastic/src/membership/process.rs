@@ -60,7 +60,7 @@ impl Membership {
         }
     }
 
-    /// Kills a process, which counts as a failure of its host.
+    /// Kills a process, which counts as a failure of its host unless it was told to leave.
     pub(super) fn kill(&mut self, now: Duration, member: MemberId, why: &str) {
         if let Some(process) = self.processes.get_mut(&member) {
             let stage = std::mem::replace(&mut process.stage, Stage::Killed);
@@ -68,6 +68,10 @@ impl Membership {
             let text = format!("{} {why} and is killed", process.name());
             let host = process.host.clone();
             self.actions.push(Action::Kill { member });
+            if stage == Stage::Leaving {
+                self.actions.push(Action::Say(text));
+                return;
+            }
             if stage == Stage::Running {
                 self.failed_rank.get_or_insert_with(|| text.clone());
             }

@@ -332,6 +332,21 @@ fn a_process_that_ends_before_it_is_a_rank_is_no_success_of_the_job() {
 }
 
 #[test]
+fn a_process_that_leaves_slowly_is_no_failure_of_its_host() {
+    let mut job = Job::running(limits(1, 4, 2), "a:2", 2);
+    job.hosts("a:1");
+    for member in [1, 2] {
+        job.ready(member, Ready::Interrupted);
+    }
+    let killed = job.later(6);
+    assert!(killed.contains(&Action::Kill {
+        member: MemberId(2)
+    }));
+    job.killed(2);
+    assert_eq!(started(&job.hosts("a:2")), [(3, "a")]);
+}
+
+#[test]
 fn slots_that_no_rank_uses_vanish_without_a_reset() {
     let mut job = Job::running(limits(1, 4, 3), "a:2\nb:1", 3);
     job.membership.host_lost(job.now, "b", "host b is lost");

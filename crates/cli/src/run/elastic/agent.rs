@@ -114,10 +114,11 @@ fn work(task: &Task, orders: Orders<'_>) -> Result<(), AgentError> {
     agent.report(&Report::Ready(Listening { address, ports }));
     let outcome = loop {
         let events = agent.wait(&signals)?;
+        let now = Instant::now(); // as in the launcher's loop
         if let Err(error) = agent.react(events, &signals) {
             break Err(error);
         }
-        agent.advance(Instant::now());
+        agent.advance(now);
         if agent.ends {
             break Ok(());
         }

@@ -27,7 +27,7 @@ const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Where the hosts come from.
 pub(super) enum Source {
-    Fixed(Vec<(String, usize)>),
+    Fixed(Hosts),
     Script {
         path: PathBuf,
         /// Slots of hosts that are printed without.
@@ -36,6 +36,14 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// These hosts, each with its slots.
+    ///
+    /// # Errors
+    /// A host that is there twice.
+    pub(super) fn fixed(hosts: &[(String, usize)]) -> Result<Self, ElasticError> {
+        Ok(Self::Fixed(Hosts::new(hosts)?))
+    }
+
     /// Hosts that the program at `path` prints.
     ///
     /// # Errors
@@ -117,10 +125,7 @@ fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
     loop {
         let began = Instant::now();
         let (found, goes_on) = match source {
-            Source::Fixed(hosts) => {
-                let hosts = Hosts::new(hosts);
-                (hosts.map_err(|error| error.to_string()), false)
-            }
+            Source::Fixed(hosts) => (Ok(hosts.clone()), false),
             Source::Script { path, slots } => {
                 let name = path.display();
                 let hosts = output(path).and_then(|text| {
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn fixed_hosts_are_found_once_and_nothing_is_polled_after_that() {
-        let mut discovery = Discovery::start(Source::Fixed(vec![("a".into(), 2)])).unwrap();
+        let mut discovery = Discovery::start(Source::fixed(&[("a".into(), 2)]).unwrap()).unwrap();
         let mut found = Vec::new();
         while let Some(descriptor) = discovery.descriptor() {
             let mut waiting = Waiting::new();

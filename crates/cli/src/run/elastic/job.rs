@@ -44,8 +44,11 @@ pub(super) fn run(spec: &LaunchSpec, elastic: Elastic, reach: Reach) -> Result<u
     let mut job = Job::new(spec, elastic, reach)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
+        // Before what came until now is read, which may take long (a slow file system or resolver):
+        // who was silent then is silent.
+        let now = Instant::now();
         job.react(events, &signals)?;
-        job.advance(Instant::now())?;
+        job.advance(now)?;
     }
     Ok(job.code)
 }

@@ -21,7 +21,7 @@ use clap::ValueHint;
 use discovery::Source;
 use remote::Reach;
 use ronde::internal::identity::random_job_key;
-use ronde_elastic::{Cooldown, CooldownError, Limits};
+use ronde_elastic::{Cooldown, CooldownError, HostsError, Limits};
 use ronde_net::Secret;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -76,6 +76,8 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
+    #[error("-H or the host file: {0}")]
+    Hosts(#[from] HostsError),
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     #[error("--host-discovery-script {}: {reason}", path.display())]
@@ -132,9 +134,9 @@ impl ElasticFlags {
         let source = match &self.host_discovery_script {
             Some(path) => Source::script(path.clone(), number(self.slots_per_host))?,
             None if hosts.is_empty() => {
-                Source::Fixed(vec![("localhost".to_owned(), start.max(least))])
+                Source::fixed(&[("localhost".to_owned(), start.max(least))])?
             }
-            None => Source::Fixed(hosts),
+            None => Source::fixed(&hosts)?,
         };
         Ok(Elastic {
             limits,
