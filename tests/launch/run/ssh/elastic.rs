@@ -89,7 +89,7 @@ impl Job {
         arguments.extend(["run::ssh::elastic::process", "--exact", "--nocapture"]);
         let mut command = hosts.command(&arguments);
         command.env(END, &end).env("RONDE_HOST_ID", "the-launcher"); // not that of other hosts
-        let mut command = by_default("INT", &mut command);
+        let mut command = by_default("INT", &command);
         let mut child = command.spawn().unwrap();
         let (sender, lines) = std::sync::mpsc::channel();
         let stdout: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
