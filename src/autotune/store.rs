@@ -237,20 +237,28 @@ mod tests {
     use super::*;
     use crate::identity::Hosts;
 
-    fn tunable(env: &[(&str, &str)]) -> Tunable {
-        let value = |name: &str| {
-            env.iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| *value)
-        };
-        let facts = Facts {
+    /// Two ranks of one host.
+    fn facts() -> Facts {
+        Facts {
             ranks: 2,
             hosts: Hosts::one(2),
             tensors: None,
             allgathers: false,
             on_gpu: false,
+        }
+    }
+
+    fn knobs(env: &[(&str, &str)]) -> Knobs {
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
         };
-        Tunable::new(&Knobs::from_lookup(value).unwrap(), &facts).unwrap()
+        Knobs::from_lookup(value).unwrap()
+    }
+
+    fn tunable(env: &[(&str, &str)]) -> Tunable {
+        Tunable::new(&knobs(env), &facts()).unwrap()
     }
 
     #[test]
@@ -258,16 +266,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let file = path.display().to_string();
-        let env = [("RONDE_AUTOTUNE_STATE", file.as_str())];
-        let value = |name: &str| env.iter().find(|it| it.0 == name).map(|it| it.1);
-        let knobs = Knobs::from_lookup(value).unwrap();
-        let facts = Facts {
-            ranks: 2,
-            hosts: Hosts::one(2),
-            tensors: None,
-            allgathers: false,
-            on_gpu: false,
-        };
+        let knobs = knobs(&[("RONDE_AUTOTUNE_STATE", &file)]);
+        let facts = facts();
         let key = |model| Store::new(&knobs).key(model, &facts);
         let tunable = tunable(&[]);
         let session = crate::autotune::search::new_session(&knobs, &tunable).unwrap();
@@ -336,15 +336,7 @@ mod tests {
 
     #[test]
     fn a_key_names_who_wrote_it() {
-        let knobs =
-            Knobs::from_lookup(|name: &str| (name == "RONDE_LINK").then_some("1000,2.5")).unwrap();
-        let facts = Facts {
-            ranks: 2,
-            hosts: Hosts::one(2),
-            tensors: None,
-            allgathers: false,
-            on_gpu: false,
-        };
+        let (knobs, facts) = (knobs(&[("RONDE_LINK", "1000,2.5")]), facts());
         let key = Store::new(&knobs).key(0xab, &facts);
         assert_eq!(key[STATE_MODEL], "00000000000000ab");
         assert_eq!(

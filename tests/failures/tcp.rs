@@ -114,8 +114,7 @@ fn a_context_can_be_left_and_joined_again() {
             if context.rank() == round % 3 {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            // What a program still has of the context, and workers that it has forked, keep neither
-            // the port nor the connections.
+            // Process sets of an old context and forked processes must not keep the port in use.
             held.push(context.process_set(0));
             // SAFETY: the child makes system calls only, until a signal ends it.
             match unsafe { libc::fork() } {

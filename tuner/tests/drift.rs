@@ -92,6 +92,21 @@ fn hierarchical(seed: u64) -> Session {
     session
 }
 
+/// The events are a drift and a verdict that leaves hierarchical allreduces in force.
+#[track_caller]
+fn assert_hierarchical_stays(events: &[(usize, Action)]) {
+    assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
+    let again = verdicts(events)[0];
+    assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+}
+
+/// Uniform noise of a step, up to `spread` around 1.
+fn noise(seed: u64, step: usize, spread: f64) -> f64 {
+    let mixed = (step as u64 + 10_000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    1.0 - spread + 2.0 * spread * (mixed >> 32) as f64 / (1u64 << 32) as f64
+}
+
 /// The visits to a default that is twice as slow cost more than a search may. That is no reason to
 /// leave the faster setting.
 #[test]
@@ -101,9 +116,7 @@ fn a_change_puts_no_far_slower_default_in_force() {
         let events = drive(&mut session, 600, 400, |point, _| {
             0.8 * hierarchical_pays(point)
         });
-        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
-        let again = verdicts(&events)[0];
-        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+        assert_hierarchical_stays(&events);
     }
 }
 
@@ -116,9 +129,7 @@ fn single_slow_steps_put_no_far_slower_default_in_force() {
             let slow = if step % 7 == 0 { 2.4 } else { 1.0 };
             0.7 * slow * hierarchical_pays(point)
         });
-        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
-        let again = verdicts(&events)[0];
-        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+        assert_hierarchical_stays(&events);
     }
 }
 
@@ -134,9 +145,7 @@ fn a_stall_during_the_search_puts_no_far_slower_default_in_force() {
             let stall = if others == 3 { 14.0 } else { 1.0 };
             0.7 * stall * hierarchical_pays(point)
         });
-        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
-        let again = verdicts(&events)[0];
-        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+        assert_hierarchical_stays(&events);
     }
 }
 
@@ -164,18 +173,15 @@ fn a_job_that_ends_during_a_search_after_drift_has_kept_the_setting_in_force() {
     );
 }
 
-/// What was in force for other steps is proved for those only.
+/// A setting that was compared on steps of one signature is not proved for those of another.
 #[test]
 fn a_setting_of_other_steps_needs_a_proof() {
     for seed in 0..20 {
         let mut session = hierarchical(seed);
         session.retune("other steps");
-        let noise = |step: usize| {
-            let mixed = (step as u64 + 10_000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            0.85 + 0.3 * (mixed >> 32) as f64 / (1u64 << 32) as f64
-        };
-        let events = drive(&mut session, 600, 1500, |_, step| 100.0 * noise(step));
+        let events = drive(&mut session, 600, 1500, |_, step| {
+            100.0 * noise(seed, step, 0.15)
+        });
         let again = verdicts(&events)[0];
         assert!(!again.reason.contains("in force before"), "{again:?}");
     }
@@ -211,13 +217,8 @@ fn a_setting_in_force_that_is_still_faster_stays() {
             ..SessionConfig::default()
         };
         let mut session = Session::new(space(), config, default()).unwrap();
-        let noise = |step: usize| {
-            let mixed = (step as u64 + 10_000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            0.88 + 0.24 * (mixed >> 32) as f64 / (1u64 << 32) as f64
-        };
         let job = |point: &Point, step: usize, gain: f64| {
-            noise(step) * if point.flag(1) { 100.0 - gain } else { 100.0 }
+            noise(seed, step, 0.12) * if point.flag(1) { 100.0 - gain } else { 100.0 }
         };
         let events = drive(&mut session, 0, 2000, |point, step| job(point, step, 12.0));
         assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");

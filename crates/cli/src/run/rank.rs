@@ -11,8 +11,7 @@ use ronde_elastic::Place;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 
-/// Variables of a process of an elastic job. The job of a rank's own must not take them for its
-/// own.
+/// Variables of a process of an elastic job. A job that a rank of it starts must not inherit them.
 pub(super) const ELASTIC_VARIABLES: [&str; 3] = [
     "RONDE_ELASTIC_SOCKET",
     "RONDE_ELASTIC_MEMBER",

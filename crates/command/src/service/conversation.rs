@@ -366,11 +366,13 @@ mod tests {
 
     use super::*;
 
+    const FIRST_LINE: &str =
+        r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
+
     /// Answers until the verdict, for a job whose steps take 100 ms at 80 and more elsewhere.
     fn answers(mut service: Service) -> Vec<Value> {
-        let line =
-            r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
-        let mut answers: Vec<Value> = vec![serde_json::from_str(&service.reply(line)).unwrap()];
+        let mut answers: Vec<Value> =
+            vec![serde_json::from_str(&service.reply(FIRST_LINE)).unwrap()];
         let mut setting = 25.0;
         while !answers.iter().any(|answer| answer["action"] == "finished") && answers.len() < 1000 {
             let noise = (answers.len() * 7 % 11) as f64 / 10.0;
@@ -406,8 +408,7 @@ mod tests {
         assert!(!verdict.kept_default);
         for round in 1..3 {
             let mut service = Service::new(Some(path.clone()));
-            let line = r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
-            let ready: Value = serde_json::from_str(&service.reply(line)).unwrap();
+            let ready: Value = serde_json::from_str(&service.reply(FIRST_LINE)).unwrap();
             assert_eq!(ready["ready"]["setting"]["a"], verdict.chosen["a"]);
             assert!(service.measures());
             (0..5).for_each(|_| drop(service.reply(r#"{"step_ms":100}"#)));
@@ -421,11 +422,9 @@ mod tests {
 
     #[test]
     fn steps_are_taken_up_to_a_change_and_none_waits_for_a_proposal_of_the_same_call() {
-        let line =
-            r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
         let opened = || {
             let mut service = Service::new(None).computing_ahead();
-            service.reply(line);
+            service.reply(FIRST_LINE);
             service
         };
         let (mut at_once, mut singly) = (opened(), opened());

@@ -158,8 +158,8 @@ impl Forecast {
 }
 
 /// Error common to all predictions for another number of ranks: a standard deviation as a share.
-/// Collective, negotiation and the delay of the last rank are projected; computation may change with
-/// the number of ranks too. The value comes from one pair of runs (`docs/REPLAY.md`).
+/// Collective, negotiation and the delay of the last rank are projected; computation may change
+/// with the number of ranks too. The value comes from one pair of runs (`docs/REPLAY.md`).
 fn ranks_error(fit: &Fit, target: &Target) -> f64 {
     let (here, there) = (
         f64::from(fit.place.ranks.max(1)),

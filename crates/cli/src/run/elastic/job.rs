@@ -44,8 +44,8 @@ pub(super) fn run(spec: &LaunchSpec, elastic: Elastic, reach: Reach) -> Result<u
     let mut job = Job::new(spec, elastic, reach)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
-        // Before what came until now is read, which may take long (a slow file system or resolver):
-        // who was silent then is silent.
+        // Silence is judged at this time. `react` may block for seconds, on a file system or a
+        // resolver, and what arrives meanwhile is read in the next turn.
         let now = Instant::now();
         job.react(events, &signals)?;
         job.advance(now)?;
