@@ -79,7 +79,7 @@ def autotune_report() -> Any | None:
 
 def backend() -> str:
     """
-    Transport between ranks: `local` or `mpi`.
+    Transport between ranks: `local`, `mpi` or `tcp`.
     """
 
 def barrier(set_id: SupportsIndex, /) -> None:
