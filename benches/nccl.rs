@@ -301,7 +301,8 @@ fn in_place<'a>(
 fn follow(handles: Vec<RawHandle>, stream: Stream) -> Result<(), Failure> {
     for handle in handles {
         handle.wait()?;
-        handle.put_before(stream.raw())?;
+        // SAFETY: a stream that exists until the end.
+        unsafe { handle.put_before(stream.raw())? };
     }
     Ok(())
 }

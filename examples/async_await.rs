@@ -1,7 +1,7 @@
 //! Handles as futures: submit operations, compute, and `.await` the results where they are needed.
 //!
 //! ```sh
-//! cargo build --release --example async_await
+//! cargo build --release && cargo build --release --example async_await
 //! target/release/ronde run -np 3 -- target/release/examples/async_await
 //! ```
 

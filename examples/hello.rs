@@ -1,7 +1,7 @@
 //! The smallest job: the average of one vector per rank.
 //!
 //! ```sh
-//! cargo build --release --example hello
+//! cargo build --release && cargo build --release --example hello
 //! target/release/ronde run -np 3 -- target/release/examples/hello
 //! ```
 

@@ -2,7 +2,7 @@
 //! operations.
 //!
 //! ```sh
-//! cargo build --release --example idle
+//! cargo build --release && cargo build --release --example idle
 //! target/release/ronde run -np 2 -- target/release/examples/idle 10
 //! ```
 

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! ```sh
-//! cargo build --release --example join
+//! cargo build --release && cargo build --release --example join
 //! target/release/ronde run -np 3 -- target/release/examples/join
 //! ```
 

@@ -2,7 +2,7 @@
 //! together.
 //!
 //! ```sh
-//! cargo build --release --example process_sets
+//! cargo build --release && cargo build --release --example process_sets
 //! target/release/ronde run -np 3 -- target/release/examples/process_sets
 //! ```
 

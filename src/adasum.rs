@@ -186,7 +186,8 @@ mod tests {
         unsafe { std::ptr::copy_nonoverlapping(rows.as_ptr(), memory.address().cast(), 4) };
         combine(&mut memory, 2, PLAIN);
         // SAFETY: all four are written.
-        let result = unsafe { memory.into_vec::<f16>() }.expect("of this type");
+        let result = unsafe { memory.into_vec::<f16>() }.expect("in host memory");
+        let result = result.expect("of this type");
         assert_eq!(result[..2], [1.75, 1.75].map(f16::from_f32));
     }
 }

@@ -7,11 +7,13 @@ use crate::error::Error;
 use crate::tensor::{Device, Dtype, Element};
 
 /// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an
-/// [`Element`] type.
+/// [`Element`] type, or [`CudaVec`](crate::CudaVec).
 ///
 /// # Safety
-/// `address` must stay valid for `elements` values of type `Element` while the buffer is moved,
-/// until it is dropped or used otherwise.
+/// Until the buffer is dropped or used otherwise, also while it is moved: `address` is aligned,
+/// readable and writable for `elements` initialized values of type `Element`, on the device, and no
+/// other code reads or writes them. `elements`, `address` and `device` do not change, and a stream
+/// of the device exists. `DTYPE` is that of `Element`.
 pub unsafe trait Buffer: Send + 'static {
     /// Element type.
     type Element: Element;

@@ -6,6 +6,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::error::GpuError;
 use crate::gpu;
 use crate::tensor::{Device, Dtype, Element, Shape, Span};
 
@@ -39,6 +40,8 @@ struct OnGpu {
     /// The caller's stream: the memory is freed when the work that is on that stream then has
     /// completed.
     stream: gpu::Stream,
+    /// Another stream on which the memory is used.
+    also: Option<gpu::Stream>,
 }
 
 impl std::fmt::Debug for OnGpu {
@@ -89,6 +92,7 @@ impl Memory {
             on: Some(OnGpu {
                 device: Arc::clone(device),
                 stream: callers,
+                also: None,
             }),
         })
     }
@@ -99,6 +103,17 @@ impl Memory {
             ordinal: on.device.ordinal,
             stream: on.stream.0,
         })
+    }
+
+    /// The memory is used on this CUDA stream too, and is freed when the work that is then on both
+    /// has completed. No effect on host memory.
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of the memory's device that exists until the memory is freed.
+    pub unsafe fn also_used_on(&mut self, stream: u64) {
+        if let Some(on) = &mut self.on {
+            on.also = Some(gpu::Stream(stream)).filter(|also| *also != on.stream);
+        }
     }
 
     /// Address of the first byte.
@@ -125,13 +140,16 @@ impl Memory {
     }
 
     /// Returns the elements, copied to host memory if they are on a GPU; `None` if they are not of
-    /// type `T`, or if their device has failed.
+    /// type `T`.
+    ///
+    /// # Errors
+    /// Their device has failed.
     ///
     /// # Safety
     /// All elements must have been written.
-    pub(crate) unsafe fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+    pub(crate) unsafe fn into_vec<T: Element>(self) -> Result<Option<Vec<T>>, GpuError> {
         if self.dtype != T::DTYPE || align_of::<T>() != self.layout.align() {
-            return None;
+            return Ok(None);
         }
         let elements = self.layout.size() / size_of::<T>();
         if let Some(on) = &self.on {
@@ -141,22 +159,29 @@ impl Memory {
             // the caller's contract.
             unsafe {
                 let to = vector.as_mut_ptr().cast();
-                on.device.gpu.download(to, from, self.layout.size()).ok()?;
+                on.device.gpu.download(to, from, self.layout.size())?;
                 vector.set_len(elements);
             }
-            return Some(vector);
+            return Ok(Some(vector));
         }
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: allocated by the global allocator with the layout of `elements` values of `T`, or
         // dangling if there are none; written, by the caller's contract; and no longer owned by
         // `this`.
-        Some(unsafe { Vec::from_raw_parts(this.address.as_ptr().cast(), elements, elements) })
+        let vector =
+            unsafe { Vec::from_raw_parts(this.address.as_ptr().cast(), elements, elements) };
+        Ok(Some(vector))
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(on) = &self.on {
+            if let Some(also) = on.also {
+                // An error means that the device has failed, and does no more work.
+                let mark = on.device.mark(also, false);
+                let _ = mark.and_then(|mark| mark.precede(on.stream));
+            }
             on.device
                 .gpu
                 .free_on(self.address.as_ptr().expose_provenance() as u64, on.stream);
@@ -185,13 +210,14 @@ mod tests {
             };
         }
         // SAFETY: all three elements are written.
-        assert_eq!(unsafe { memory.into_vec::<i64>() }, Some(vec![0, 1, 2]));
+        let vector = unsafe { memory.into_vec::<i64>() }.unwrap();
+        assert_eq!(vector, Some(vec![0, 1, 2]));
         // SAFETY: refused before anything is read.
-        let other = unsafe { Memory::new(Dtype::I64, 24).unwrap().into_vec::<f64>() };
+        let other = unsafe { Memory::new(Dtype::I64, 24).unwrap().into_vec::<f64>() }.unwrap();
         assert_eq!(other, None);
         let empty = Memory::new(Dtype::F32, 0).unwrap();
         // SAFETY: there are no elements.
-        assert_eq!(unsafe { empty.into_vec::<f32>() }, Some(vec![]));
+        assert_eq!(unsafe { empty.into_vec::<f32>() }.unwrap(), Some(vec![]));
     }
 
     #[test]

@@ -37,6 +37,10 @@
 //!   analysis of timelines), `ronde_lab` (benchmark, sweep, review), `ronde_cli` (the program
 //!   `ronde`).
 //!
+//! # Features
+//! `dash`: the live page of a job and its server, 0.6 MB. `nccl`: tensors on NVIDIA GPUs; needs no
+//! CUDA to build. Both are on by default.
+//!
 //! Linux only. All ranks get the same bits, whatever the fusion and the order of arrival.
 
 mod adasum;

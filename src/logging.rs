@@ -21,7 +21,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::writer::MakeWriter;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Rank in log lines: that of the last [`init`], because a process can have another rank after it
+/// Rank in log lines: that of the last [`set_rank`], because a process can have another rank after it
 /// has joined another job.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,7 +31,7 @@ static RANK: AtomicUsize = AtomicUsize::new(0);
 /// rank is that of the last call. If the program has set a `tracing` subscriber, that one stays and
 /// receives the events. Returns whether this call set the subscriber.
 pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
-    RANK.store(rank, Ordering::Relaxed);
+    set_rank(rank);
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(filter(knobs.log_level))
         .with_writer(Standard)
@@ -41,6 +41,11 @@ pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
         })
         .finish();
     tracing::subscriber::set_global_default(subscriber).is_ok()
+}
+
+/// Sets the rank that this process's log lines show.
+pub(crate) fn set_rank(rank: usize) {
+    RANK.store(rank, Ordering::Relaxed);
 }
 
 /// Returns the rank that this process's log lines show.

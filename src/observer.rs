@@ -112,8 +112,19 @@ pub(crate) trait Pending {
 /// A tensor that some ranks wait for.
 pub(crate) struct PendingTensor {
     pub(crate) name: String,
+    /// Distinguishes operations of this name, one after another.
+    pub(crate) operation: PendingOperation,
     /// Its ranks; `None` if they are not known in this cycle.
     pub(crate) ranks: Option<PendingRanks>,
+}
+
+/// An operation on a tensor of a certain name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingOperation {
+    /// With this request.
+    Requested(u64),
+    /// In the response cache since this use.
+    Cached(u64),
 }
 
 /// Event: a tensor has become ready on all ranks.

@@ -85,7 +85,9 @@ impl Region {
     /// Creates the file of [`create`](Self::create), for other processes to [`open`](Self::open).
     pub(crate) fn create_file(name: &str, bytes: usize) -> Result<OwnedFd, Errno> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
+        })?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok(file)
     }

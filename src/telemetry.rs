@@ -46,9 +46,9 @@ pub(crate) struct Telemetry {
     lateness: Option<Lateness>,
     /// In the set of all ranks, if the job has metrics or a live page.
     watchers: Option<Watchers>,
-    /// Whether this is a process set other than that of all ranks; only the latter records
-    /// settings.
-    follows: bool,
+    /// Job ranks of a process set other than that of all ranks. It follows the latter, which alone
+    /// records settings.
+    members: Option<Arc<[usize]>>,
 }
 
 impl Telemetry {
@@ -88,7 +88,7 @@ impl Telemetry {
             stalls: stalls(knobs, rank, size),
             lateness: (first && size > 1).then(|| Lateness::new(size)),
             watchers: None,
-            follows: false,
+            members: None,
         })
     }
 
@@ -98,13 +98,13 @@ impl Telemetry {
         self
     }
 
-    /// Creates the telemetry of the process set `set` of `size` ranks, in which this rank is number
-    /// `rank`.
+    /// Creates the telemetry of the process set `set` of the job ranks `members`, in which this rank
+    /// is number `rank`.
     pub(crate) fn of_process_set(
         knobs: &Knobs,
         set: u32,
         rank: usize,
-        size: usize,
+        members: &Arc<[usize]>,
         clock: Arc<dyn Clock>,
         timeline: &Arc<Timeline>,
     ) -> Self {
@@ -114,10 +114,10 @@ impl Telemetry {
             track: timeline.track(Some(set), rank),
             agreed: Nanos(0),
             tuning: None,
-            stalls: stalls(knobs, rank, size),
+            stalls: stalls(knobs, rank, members.len()),
             lateness: None,
             watchers: None,
-            follows: true,
+            members: Some(Arc::clone(members)),
         }
     }
 }
@@ -167,9 +167,11 @@ impl Observer for Telemetry {
                 &mut no_ranks
             }
         };
+        let members = self.members.as_deref();
+        let job_rank = |rank: usize| members.map_or(rank, |members| members[rank]);
         let ticks = ready_us
             .enumerate()
-            .filter_map(|(rank, us)| Some((rank, us?)));
+            .filter_map(|(rank, us)| Some((job_rank(rank), us?)));
         let ticks = ticks.inspect(|&(_, us)| {
             (first_us, last_us) = (first_us.min(us), last_us.max(us));
         });
@@ -205,11 +207,13 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
         }
+        // A batch on a device may have been agreed on in an earlier cycle.
+        let agreed = self.agreed.min(batch.began);
         if let Some(watchers) = &mut self.watchers {
-            watchers.executed(batch, self.agreed);
+            watchers.executed(batch, agreed);
         }
         if self.track.is_on() {
-            recording::record(&mut self.track, batch, self.agreed);
+            recording::record(&mut self.track, batch, agreed);
         }
     }
 
@@ -241,7 +245,7 @@ impl Observer for Telemetry {
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
         self.track.mark_steps(&cycle.step_marks);
         self.track.mark_epochs(&cycle.epoch_marks);
-        if !self.follows && self.settings != Some(cycle.settings) {
+        if self.members.is_none() && self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);
             self.track.settings(cycle.settings.value, self.agreed);
         }
@@ -281,7 +285,7 @@ impl Drop for Telemetry {
         if let Some(text) = self.lateness.as_ref().and_then(Lateness::summary) {
             tracing::debug!("{text}");
         }
-        if !self.follows {
+        if self.members.is_none() {
             self.track.interrupt();
             self.track.timeline().finish();
         }

@@ -124,7 +124,7 @@ def arguments():
     add("--folder", type=pathlib.Path, default=ROOT / "target" / "elastic", help="of the jobs")
     add("--out", type=pathlib.Path, default=ROOT / "results" / "elastic")
     options = parser.parse_args()
-    known = schedule.FAULTS | schedule.HOST_FAULTS
+    known = schedule.FAULTS | (schedule.HOST_FAULTS if options.hosts > 1 else {})
     if unknown := set(options.only or ()) - set(known):
         parser.error(f"--only: no fault {', '.join(unknown)}; there are {', '.join(known)}")
     return options

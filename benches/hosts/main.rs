@@ -20,6 +20,7 @@ mod raw;
 use std::time::{Duration, Instant};
 
 use ronde::{Context, ReduceOp};
+use ronde_job::percentile::percentile;
 use serde::Serialize;
 
 type Failure = Box<dyn std::error::Error>;
@@ -188,7 +189,8 @@ fn cpu() -> Duration {
 
 fn percentiles(mut values: Vec<f64>) -> Percentiles {
     values.sort_unstable_by(f64::total_cmp);
-    let at = |fraction: f64| values[(fraction * (values.len() - 1) as f64).round() as usize];
+    // As the programs of the other packages interpolate.
+    let at = |fraction: f64| percentile(&values, fraction).unwrap_or(f64::NAN);
     Percentiles {
         p10: at(0.1),
         p50: at(0.5),

@@ -23,8 +23,8 @@ import sys
 
 from interleave import BUILD, ROOT, circumstances, run
 
-RONDE = ROOT / "target" / "mpi" / "release" / "ronde"
-IDLE = ROOT / "target" / "mpi" / "release" / "examples" / "idle"
+RONDE = ROOT / "target" / "release" / "ronde"
+IDLE = ROOT / "target" / "release" / "examples" / "idle"
 HOSTS = ROOT / "scripts" / "multihost"
 FIRST_HOST = os.environ.get("MULTIHOST_NAME", "ronde") + "-a"
 MODEL = "resnet50"

@@ -90,7 +90,7 @@ class Python:
     def tune(self, model, elements):
         """Runs Horovod's autotune to its end, once for each model; the build folder keeps the result."""
         options, search = self.options, Autotune(self.options.quick)
-        log = BUILD / f"horovod-autotune{'-quick' if options.quick else ''}-{model}.csv"
+        log = BUILD / f"horovod-autotune{'-quick' if options.quick else ''}-{model}-{options.np}.csv"
         if options.retune or best_row(log, search) is None:
             log.unlink(missing_ok=True)
             began = time.monotonic()

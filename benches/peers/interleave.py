@@ -41,10 +41,16 @@ def machine():
     return f"{cpu}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
 
 
+def commit():
+    """Commit of the tree, with "-dirty" if a file outside of results/ has changed: harnesses write results while they run."""
+    changes = run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!results"])
+    return run(["git", "-C", ROOT, "describe", "--always"]).strip() + ("-dirty" if changes.strip() else "")
+
+
 def circumstances(script, load_first):
     """Returns the first fields of every record. `load_first`: load average before the first round."""
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip(),
+        "commit": commit(),
         "command": " ".join([script] + sys.argv[1:]),
         "machine": machine(), "load_first": round(load_first, 2), "load_last": round(os.getloadavg()[0], 2)}

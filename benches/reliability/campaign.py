@@ -20,10 +20,8 @@ import csv
 import datetime
 import os
 import pathlib
-import platform
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,7 +32,9 @@ import plan
 import report
 import trial as trials
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "peers"))
+from interleave import ROOT, commit, machine  # noqa: E402
+
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 ATTEMPTS_MAX = 10  # trials of one number whose faults all came too late
 WRITE_INTERVAL_S = 30
@@ -164,25 +164,6 @@ def write_csv(path, results):
                         survivor.text,
                     ]
                 )
-
-
-def commit():
-    done = subprocess.run(
-        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return done.stdout.strip() or "unknown"
-
-
-def machine():
-    cpu = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in open("/proc/cpuinfo")
-            if line.startswith("model name")
-        ),
-        "?",
-    )
-    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
 
 
 def progress_line(text):

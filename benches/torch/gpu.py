@@ -74,6 +74,7 @@ def ways(model, loss):
     alone, ronde = copy.deepcopy(model), copy.deepcopy(model)
     ddp = DistributedDataParallel(copy.deepcopy(model), gradient_as_bucket_view=True)
     distributed = hvd.DistributedOptimizer(optimizer(ronde), named_parameters=ronde.named_parameters())
+    assert distributed._reducer._slots, "nothing is reduced"
     return {
         ALONE: stepping(alone, optimizer(alone)),
         DDP: stepping(ddp, optimizer(ddp)),

@@ -23,6 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 DEFAULT = dict(fusion_mb=128.0, cycle_ms=1.0, hierarchical=False)
 
 
+class HarnessError(Exception):
+    """The harness has failed, not a tuner."""
+
+
 class Server:
     """A harness of its own, spoken to in lines of JSON."""
 
@@ -34,10 +38,10 @@ class Server:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the harness ended (status {self.process.wait()}) at {request}")
+            raise HarnessError(f"the harness ended (status {self.process.wait()}) at {request}")
         answer = json.loads(line)
         if "error" in answer:
-            raise RuntimeError(f"{request}: {answer['error']}")
+            raise HarnessError(f"{request}: {answer['error']}")
         return answer
 
     def close(self):
@@ -251,7 +255,7 @@ def run(command, work):
         job = Job(server, tuner, truth, surface, seed)
         try:
             TUNERS[tuner][0](job)
-        except RuntimeError:
+        except HarnessError:
             raise
         except Exception as error:  # a tuner's own failure is a result too: it ends with the best that it saw
             failures += 1

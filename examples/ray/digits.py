@@ -81,6 +81,8 @@ def main():
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--fail-epoch", type=int, default=-1, help="epochs before the failure")
     options = parser.parse_args()
+    if options.fail_epoch == 0:
+        parser.error("--fail-epoch 0: before the first epoch there is no checkpoint to continue from")
     ray.init(num_cpus=options.workers, include_dashboard=False)
     with tempfile.TemporaryDirectory() as storage:
         trainer = TorchTrainer(

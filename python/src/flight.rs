@@ -136,9 +136,14 @@ pub(crate) fn keep(flight: Flight) -> u64 {
     })
 }
 
-/// Drops all operations that were never waited for; there is no context, so none is in flight.
+/// Drops all operations that were never waited for. There is no context, so all have completed,
+/// unless a rank that does not answer keeps a thread of the last context from ending: it may still
+/// write to the tensors of those that have not.
 pub(crate) fn forget_all() {
-    let forgotten = flights(|flights| std::mem::take(&mut flights.by_handle));
+    let forgotten: Vec<_> = flights(|flights| {
+        let done = |_: &u64, flight: &mut Box<Flight>| flight.is_done();
+        flights.by_handle.extract_if(done).collect()
+    });
     drop(forgotten); // may run Python code, so not under the lock
 }
 
@@ -148,7 +153,7 @@ pub(crate) fn forget_all() {
 pub(crate) fn poll(handle: u64) -> PyResult<bool> {
     let is_done = flights(|flights| {
         let flight = flights.by_handle.get(&handle)?;
-        Some(flight.parts.iter().all(|part| part.handle.is_done()))
+        Some(flight.is_done())
     });
     is_done.ok_or_else(|| {
         PyValueError::new_err(format!(
@@ -196,6 +201,10 @@ pub(crate) fn wait(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
 }
 
 impl Flight {
+    fn is_done(&self) -> bool {
+        self.parts.iter().all(|part| part.handle.is_done())
+    }
+
     /// Returns the result after the operations have completed.
     fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let is_group = self.is_group;
@@ -252,8 +261,11 @@ impl Part {
                 let mut delivery = delivery(handle);
                 let splits = std::mem::take(&mut delivery.splits);
                 let torch = py.import(intern!(py, "torch"))?;
-                let dtype = [("dtype", torch.getattr(intern!(py, "int32"))?)].into_py_dict(py)?;
-                let splits = torch.call_method(intern!(py, "tensor"), (splits,), Some(&dtype))?;
+                let int32 = torch.getattr(intern!(py, "int32"))?;
+                // Whatever torch.set_default_device says.
+                let cpu = intern!(py, "cpu").as_any();
+                let kind = [("dtype", &int32), ("device", cpu)].into_py_dict(py)?;
+                let splits = torch.call_method(intern!(py, "tensor"), (splits,), Some(&kind))?;
                 (allocated(py, delivery)?, splits).into_bound_py_any(py)
             }
             Yield::Adasum(output, scale) => {
@@ -280,16 +292,25 @@ fn put_before(py: Python<'_>, handle: &RawHandle, device: Device) -> PyResult<()
         return Ok(());
     };
     let current = current_stream(py, ordinal)?;
-    let followed = handle.put_before(current).and_then(|()| match stream {
+    // SAFETY: the streams are those of torch, which does not destroy streams.
+    let follow = |stream| unsafe { handle.put_before(stream) };
+    let followed = follow(current).and_then(|()| match stream {
         stream if stream == current => Ok(()),
-        stream => handle.put_before(stream),
+        stream => follow(stream),
     });
     followed.map_err(|error| raise(py, &error))
 }
 
 fn allocated<'py>(py: Python<'py>, delivery: Delivery) -> PyResult<Bound<'py, PyAny>> {
     match delivery.memory {
-        Some(memory) => tensor_of(py, memory, &delivery.shape),
+        Some(mut memory) => {
+            if let Device::Cuda { ordinal, .. } = memory.device() {
+                let current = current_stream(py, ordinal)?;
+                // SAFETY: a stream of torch, which does not destroy streams.
+                unsafe { memory.also_used_on(current) };
+            }
+            tensor_of(py, memory, &delivery.shape)
+        }
         None => Err(PyRuntimeError::new_err("the operation returned no result")),
     }
 }

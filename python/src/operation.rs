@@ -183,8 +183,10 @@ pub(crate) fn alltoall(
     let splits = match splits {
         Some(splits) => {
             let splits = checked_splits(py, &splits, &view, set_id)?;
-            // Rows beyond the splits are not sent.
-            view.shape[0] = splits.iter().sum();
+            // Rows beyond the splits are not sent. The runtime reports a scalar, which has none.
+            if let Some(rows) = view.shape.first_mut() {
+                *rows = splits.iter().sum();
+            }
             splits
         }
         None => Vec::new(),

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use ronde::context::Builder;
 use ronde::internal::{hosts::missing_ranks, identity};
-use ronde::{Context, Error, ProcessSet, RawHandle, StartError};
+use ronde::{Context, Error, PeerError, ProcessSet, ProcessSetError, RawHandle, StartError};
 
 use crate::elastic;
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
@@ -114,6 +115,42 @@ pub(crate) fn with_set<R>(
     })
 }
 
+/// Runs `work`, which waits for other ranks, on a thread of its own and returns its result; calls
+/// `check` every [`SLICE`] meanwhile. After an error of `check`, the result is dropped when it
+/// comes.
+///
+/// # Errors
+/// Those of `check`; a thread that cannot be started.
+fn on_a_thread<R: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> R + Send + 'static,
+    check: impl Fn(Python<'_>) -> PyResult<()>,
+) -> PyResult<R> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("ronde-python".into())
+        .spawn(move || {
+            // Nobody receives once `check` has failed.
+            let _ = sender.send(work());
+        })?;
+    let receiver = Mutex::new(receiver);
+    loop {
+        let received = py.detach(|| {
+            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver.recv_timeout(SLICE)
+        });
+        match received {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => check(py)?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err(
+                    "a thread of the runtime has panicked",
+                ));
+            }
+        }
+    }
+}
+
 /// Joins the job that the environment describes: all of it, or the part with these ranks, in this
 /// order. `resets`: how often the ranks of an elastic job have changed. No effect if the process
 /// has joined already.
@@ -126,6 +163,11 @@ pub(crate) fn init(
     dynamic: bool,
     resets: u64,
 ) -> PyResult<()> {
+    // A second thread waits, and finds the context of the first.
+    static INIT: Mutex<()> = Mutex::new(());
+    let _only = INIT
+        .lock_py_attached(py)
+        .unwrap_or_else(PoisonError::into_inner);
     if current().is_some() {
         return Ok(());
     }
@@ -144,51 +186,35 @@ pub(crate) fn init(
     // Operations of the last context would keep its connections and its port.
     forget_all();
     crate::tensorflow::forget_all();
-    // On a thread of its own, so that a wait for missing ranks can be interrupted. The thread then
-    // gives up as well.
+    // When a wait for missing ranks is interrupted, the thread gives up as well.
     let is_abandoned = Arc::new(AtomicBool::new(false));
     let abandoned = Arc::clone(&is_abandoned);
     builder = builder.give_up_when(move || {
         let is_abandoned = abandoned.load(Ordering::Relaxed);
         is_abandoned.then(|| "init() no longer waits for the other ranks".to_owned())
     });
-    let (sender, receiver) = channel();
-    std::thread::Builder::new()
-        .name("ronde-init".into())
-        .spawn(move || {
-            // Nobody receives once it is abandoned; then a context is dropped here.
-            let _ = sender.send(builder.build());
-        })
-        .map_err(|error| failed(&error))?;
-    let receiver = Mutex::new(receiver);
-    let built = loop {
-        let received = py.detach(|| {
-            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
-            receiver.recv_timeout(SLICE)
-        });
-        match received {
-            Ok(built) => break built,
-            Err(RecvTimeoutError::Timeout) => {
-                let interrupted = py.check_signals().err().or_else(|| {
-                    let is_over = elastic::is_over();
-                    is_over.then(|| {
-                        elastic::note_failed_join(&[]);
-                        failed(&elastic::OVER)
-                    })
-                });
-                if let Some(error) = interrupted {
-                    is_abandoned.store(true, Ordering::Relaxed);
-                    return Err(error);
-                }
+    let built = on_a_thread(
+        py,
+        move || builder.build(),
+        |py| {
+            py.check_signals()?;
+            if elastic::is_over() {
+                elastic::note_failed_join(&[]);
+                return Err(failed(&elastic::OVER));
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(failed(&"the initialization thread has ended"));
-            }
-        }
-    };
+            Ok(())
+        },
+    );
+    let built = built.inspect_err(|_| is_abandoned.store(true, Ordering::Relaxed))?;
     let context = built.map_err(|error| {
-        if let Error::Start(StartError::Rendezvous(reason)) = &error {
-            elastic::note_failed_join(missing_ranks(&**reason));
+        match &error {
+            Error::Start(StartError::Rendezvous(reason)) => {
+                elastic::note_failed_join(missing_ranks(&**reason));
+            }
+            Error::ProcessSet(ProcessSetError::Start { source, .. }) => {
+                note_lost(source.downcast_ref().unwrap_or(&error));
+            }
+            error => note_lost(error),
         }
         failed(&error)
     })?;
@@ -201,6 +227,21 @@ pub(crate) fn init(
         abort(elastic::OVER); // the message came before there was a context
     }
     Ok(())
+}
+
+/// Notes a rank that has ended after the rendezvous, while the process sets were made.
+fn note_lost(error: &Error) {
+    match error {
+        Error::Peer(
+            PeerError::Lost { rank, .. }
+            | PeerError::Silent { rank, .. }
+            | PeerError::Disconnected { rank, .. },
+        ) => elastic::note_failed_join(&[*rank]),
+        Error::Peer(PeerError::Left { .. } | PeerError::Failed { .. }) => {
+            elastic::note_failed_join(&[]);
+        }
+        _ => {}
+    }
 }
 
 /// Ends all operations of this process, also those that wait for other ranks.
@@ -283,16 +324,10 @@ asked! {
     cross_rank -> usize;
     /// Number of hosts with this local rank.
     cross_size -> usize;
-    /// Transport between ranks: `local` or `mpi`.
+    /// Whether all hosts have the same number of ranks.
+    is_homogeneous -> bool;
+    /// Transport between ranks: `local`, `mpi` or `tcp`.
     backend -> &'static str;
-}
-
-/// Whether all hosts have the same number of ranks.
-#[pyfunction]
-pub(crate) fn is_homogeneous() -> PyResult<bool> {
-    let context = context()?;
-    // If hosts differ, some local rank exists on fewer hosts; with one host there is no difference.
-    Ok(context.local_size() * context.cross_size() == context.size())
 }
 
 /// Whether the package contains a plug-in for MPI.
@@ -320,14 +355,18 @@ pub(crate) fn barrier(py: Python<'_>, set_id: u32) -> PyResult<()> {
 /// joined last.
 #[pyfunction]
 pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
-    let context = working_context(py)?;
-    let handle = context.start_join().map_err(|error| raise(py, &error))?;
+    // The context is not kept while the others are waited for: shutdown must be able to end it.
+    let (handle, own) = {
+        let context = working_context(py)?;
+        let handle = context.start_join().map_err(|error| raise(py, &error))?;
+        (handle, context.rank())
+    };
     finish(py, &handle)?;
     all_joined();
     let last = handle
         .take_delivery()
         .and_then(|delivery| delivery.last_joined);
-    Ok(last.unwrap_or(context.rank()))
+    Ok(last.unwrap_or(own))
 }
 
 /// Restarts the count of unnamed operations, as the ranks have had different numbers of them. The
@@ -352,14 +391,16 @@ pub(crate) fn start_timeline(
     mark_cycles: bool,
 ) -> PyResult<()> {
     let context = context()?;
-    told(py, py.detach(|| context.start_timeline(path, mark_cycles)))
+    let start = move || context.start_timeline(path, mark_cycles);
+    told(py, on_a_thread(py, start, |py| py.check_signals())?)
 }
 
 /// Stops the timeline.
 #[pyfunction]
 pub(crate) fn stop_timeline(py: Python<'_>) -> PyResult<()> {
     let context = context()?;
-    told(py, py.detach(|| context.stop_timeline()))
+    let stop = move || context.stop_timeline();
+    told(py, on_a_thread(py, stop, |py| py.check_signals())?)
 }
 
 fn told(py: Python<'_>, outcome: Result<(), Error>) -> PyResult<()> {

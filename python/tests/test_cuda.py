@@ -63,6 +63,9 @@ def test_groups_gathers_scatters_and_exchanges(hvd, device):
     sent = torch.arange(size, dtype=torch.float32, device=device).repeat_interleave(2)
     received, splits = hvd.alltoall(sent, splits=[2] * size, name="cuda.exchange")
     assert torch.all(received == rank) and splits.tolist() == [2] * size
+    splits = torch.tensor([2] * size, dtype=torch.int32, device=device)
+    received, splits = hvd.alltoall(sent, splits, name="cuda.exchange")
+    assert torch.all(received == rank) and splits.tolist() == [2] * size and splits.device == device
     root = hvd.broadcast(torch.full((5,), float(rank), device=device), size - 1, name="cuda.broadcast")
     assert torch.all(root == size - 1)
 
@@ -136,3 +139,11 @@ def test_one_rank_on_the_gpu_and_the_others_not(several, device):
 def test_adasum_is_refused(hvd, device):
     with pytest.raises(ValueError, match="host memory"):
         hvd.allreduce_async(torch.ones(3, device=device), op=hvd.Adasum, name="cuda.adasum")
+
+
+def test_sync_batch_norm(hvd, device):
+    everybodys = torch.arange(4.0 * 3 * hvd.size()).sin().view(4 * hvd.size(), 3)
+    layer, alone = hvd.SyncBatchNorm(3).to(device), torch.nn.BatchNorm1d(3)
+    mine = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    output = layer(everybodys[mine].to(device))
+    torch.testing.assert_close(output.cpu(), alone(everybodys)[mine], atol=1e-4, rtol=1e-4)

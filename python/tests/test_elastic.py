@@ -90,16 +90,51 @@ def test_values_can_be_replaced(hvd):
     assert torch.equal(other.weight, expected["weight"]) and not model.weight.any()
 
 
-def test_schedulers_keep_their_optimizer(hvd):
+@pytest.mark.parametrize(
+    "kind, options, metrics",
+    [
+        ("StepLR", {"step_size": 2}, []),
+        ("ReduceLROnPlateau", {}, [1.0]),  # before torch 2.2 not derived from the class of the others
+    ],
+)
+def test_schedulers_keep_their_optimizer(hvd, kind, options, metrics):
     _, optimizer = trained(hvd, 5.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    scheduler = getattr(torch.optim.lr_scheduler, kind)(optimizer, **options)
     state = hvd.elastic.TorchState(scheduler=scheduler)
     optimizer.step()
-    scheduler.step()
+    scheduler.step(*metrics)
     state.restore()
     state.sync()
     assert state.scheduler is scheduler and scheduler.optimizer is optimizer
     assert scheduler.last_epoch == 0
+
+
+class Counter:
+    number = 0
+
+    def state_dict(self):
+        return {"number": self.number}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
+def test_values_with_state_dict_are_restored_in_place(hvd):
+    counter, replaced = Counter(), Counter()
+    state = hvd.elastic.TorchState(counter=counter, kind=Counter)
+    counter.number = hvd.rank() + 3
+    state.commit()
+    counter.number = 9
+    state.restore()
+    assert state.counter is counter and counter.number == hvd.rank() + 3
+    state.sync()
+    assert counter.number == 3
+    assert state.kind is Counter  # a class, which is a plain value
+    replaced.number = 4
+    state.counter = replaced
+    replaced.number = 9
+    state.restore()
+    assert state.counter is replaced and replaced.number == 4
 
 
 def test_handlers_of_ones_own(hvd):

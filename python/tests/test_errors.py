@@ -114,6 +114,7 @@ def test_scalars_have_no_rows(hvd):
     scalar = torch.tensor(1.0)
     raises(hvd, "rank-zero tensor", hvd.allgather, scalar)
     raises(hvd, "rank-zero tensor", hvd.alltoall, scalar)
+    raises(hvd, "rank-zero tensor", hvd.alltoall, scalar, splits=[1] * hvd.size())
     with pytest.raises(ValueError, match="does not support scalar inputs"):
         hvd.reducescatter(scalar)
     with pytest.raises(ValueError, match="does not support scalar inputs"):

@@ -180,6 +180,24 @@ def test_sparse_adam(hvd):
     optimizer.step()
 
 
+def test_sparse_gradients_where_there_is_no_state(hvd):
+    model = torch.nn.ModuleList(
+        [
+            torch.nn.Embedding(5, 2, sparse=True),
+            torch.nn.EmbeddingBag(5, 2, sparse=True, mode="sum"),
+            torch.nn.Embedding(5, 2),
+        ]
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+    assert [layer.weight.grad.is_sparse for layer in model] == [True, True, False]
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(layer(torch.tensor([[1, 1]])).sum() for layer in model).backward()
+        assert [layer.weight.grad.is_sparse for layer in model] == [True, True, False]
+        assert all(layer.weight.grad.to_dense()[1].tolist() == [2.0, 2.0] for layer in model)
+
+
 def test_lbfgs_is_refused(hvd):
     optimizer = torch.optim.LBFGS([torch.nn.Parameter(torch.ones(2))])
     with pytest.raises(ValueError, match="LBFGS"):

@@ -4,12 +4,15 @@ import copy
 import gc
 import io
 import pickle
+import threading
+import time
 import warnings
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 ROWS = 4
 
@@ -146,7 +149,24 @@ def test_gradients_of_several_backward_passes_add_up(hvd):
     optimizer.set_backward_passes_per_step(3)
     step(optimizer, model, *own)
     plain_step(plain, other, everybodys)
+    optimizer.backward_passes_per_step = 1
+    step(optimizer, model, own[0])
+    plain_step(plain, other, everybodys[:1])
     assert_alike(model, other)
+    with pytest.raises(ValueError, match="positive"):
+        optimizer.backward_passes_per_step = 0
+
+
+def test_arguments_are_attributes(hvd):
+    def attributes(**options):
+        optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
+        one = hvd.DistributedOptimizer(optimizer, **options)
+        return one.op, one.gradient_predivide_factor, one.sparse_as_dense, one.process_set
+
+    assert attributes() == (hvd.Average, 1.0, False, hvd.global_process_set)
+    own = {"op": hvd.Average, "gradient_predivide_factor": 2.0, "sparse_as_dense": True}
+    assert attributes(**own) == (*own.values(), hvd.global_process_set)
+    assert attributes(op=hvd.Sum)[0] == hvd.Sum
 
 
 def test_no_sync_adds_up_without_reducing(hvd):
@@ -348,6 +368,27 @@ def test_gradients_in_another_layout_than_the_weights(several):
     for _ in range(2):
         # Another layout on each rank.
         weight.grad = layouts[hvd.rank() % 3] * (hvd.rank() + 1.0)
+        optimizer.synchronize()
+        assert torch.equal(weight.grad, gradient * (hvd.size() + 1) / 2)
+
+
+def test_a_compressor_that_changes_the_number_of_dimensions(hvd):
+    class Flat(hvd.compression.Compressor):
+        @staticmethod
+        def compress(tensor):
+            return tensor.flatten(), tensor.shape
+
+        @staticmethod
+        def decompress(tensor, ctx):
+            return tensor.view(ctx)
+
+    weight = nn.Parameter(torch.zeros(2, 3, 2, 2).to(memory_format=torch.channels_last))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, compression=Flat)
+    gradient = torch.arange(24.0).view(2, 3, 2, 2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (weight * gradient * (hvd.rank() + 1)).sum().backward()
         optimizer.synchronize()
         assert torch.equal(weight.grad, gradient * (hvd.size() + 1) / 2)
 
@@ -593,6 +634,43 @@ def test_sparse_gradients_that_one_rank_does_not_have(several, options):
         assert torch.allclose(weight.grad.to_dense(), expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"sparse_as_dense": True}, {"groups": 1}], ids=str)
+def test_sparse_gradients_that_are_dense_on_one_rank(several, options):
+    """As after `broadcast_optimizer_state` without a model on ranks that have no state."""
+    hvd = several
+    parameters = [nn.Parameter(torch.zeros(5, 2)), nn.Parameter(torch.zeros(2))]
+    weight = parameters[0]
+    if hvd.rank() == 1:
+        weight.grad = torch.zeros(5, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), **options)
+    expected = torch.zeros(5, 2)
+    expected[1], expected[3] = 2.0, 1.0
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        nn.functional.embedding(torch.tensor([1, 1, 3]), weight, sparse=True).sum().backward()
+        optimizer.synchronize()
+        assert weight.grad.is_sparse
+        assert torch.equal(weight.grad.to_dense(), expected)
+    # All ranks have agreed that it is sparse.
+    weight.grad = expected.clone()
+    optimizer.synchronize()
+    assert weight.grad.is_sparse and torch.equal(weight.grad.to_dense(), expected)
+
+
+def test_sparse_gradients_that_no_rank_has_in_the_first_step(several):
+    hvd = several
+    parameters = [nn.Parameter(torch.zeros(5, 2)), nn.Parameter(torch.zeros(2))]
+    weight, other = parameters
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0))
+    for step in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        other.sum().backward()
+        if step and hvd.rank() == 0:
+            nn.functional.embedding(torch.tensor([1]), weight, sparse=True).sum().backward()
+        optimizer.synchronize()
+        assert weight.grad.to_dense().sum().item() == pytest.approx(2 / hvd.size() if step else 0)
+
+
 def test_sparse_adam(hvd):
     torch.manual_seed(1)
     model, words = nn.Embedding(6, 3, sparse=True), torch.tensor([1, 4])
@@ -725,8 +803,10 @@ def test_copies_reduce_too(hvd, copied):
     assert_alike(model, other)
 
 
-def test_ranks_outside_of_the_process_set_step_alone(several):
+@pytest.mark.parametrize("elastic", ["0", "1"])  # then ranks outside may become members
+def test_ranks_outside_of_the_process_set_step_alone(several, elastic, monkeypatch):
     hvd = several
+    monkeypatch.setenv("HOROVOD_ELASTIC", elastic)
     process_set = hvd.add_process_set([0, hvd.size() - 1] if hvd.size() > 2 else [0])
     model, optimizer, *_ = twins(network, torch.optim.SGD, lr=0.1)
     optimizer = hvd.DistributedOptimizer(
@@ -773,6 +853,72 @@ def test_models_that_differ(several):
         optimizer.step()
     # Nothing is in flight.
     hvd.allreduce_(torch.ones(5), name="bias")
+
+
+def in_threads(*functions):
+    """Calls functions in a thread each; returns what they raise."""
+    errors = []
+
+    def call(function):
+        try:
+            function()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_models_of_two_threads(several):
+    hvd = several
+    made = [twins(lambda: Words(sparse=True), torch.optim.SGD, lr=0.1) for _ in range(2)]
+
+    def train(number):
+        model, optimizer, other, plain = made[number]
+        # In the same order on all ranks. The first waits for rank 1 when the second begins.
+        time.sleep(2 * (hvd.rank() % 2) + number)
+        named = [(f"{number}.{name}", one) for name, one in model.named_parameters()]
+        optimizer = hvd.DistributedOptimizer(optimizer, named)
+        for step in range(3):
+            everybodys = torch.tensor([[rank, number, step] for rank in range(hvd.size())])
+            optimizer.zero_grad()
+            loss_of(model, everybodys[hvd.rank()]).backward()
+            optimizer.step()
+            plain.zero_grad()
+            loss_of(other, everybodys.flatten()).backward()
+            plain.step()
+        assert_alike(model, other)
+
+    assert in_threads(lambda: train(0), lambda: train(1)) == []
+
+
+class MetaByDefault(TorchFunctionMode):
+    """Stands for `torch.set_default_device`, of torch 2.0 and newer, with another device."""
+
+    FACTORIES = (torch.arange, torch.empty, torch.full, torch.sparse_coo_tensor, torch.tensor, torch.zeros)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function in self.FACTORIES:
+            kwargs.setdefault("device", "meta")
+        return function(*args, **kwargs)
+
+
+def test_a_default_device_that_is_not_that_of_the_model(hvd):
+    model = Words(sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), groups=1)
+    loss_of(model, torch.tensor([1, 2])).backward()
+    with MetaByDefault():
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        optimizer.synchronize()
+        wait = hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "by default", op=hvd.Sum)
+        assert wait().device.type == "cpu"
+    assert model.embedding.weight.grad.is_sparse and model.embedding.weight.grad.device.type == "cpu"
 
 
 def test_a_rank_that_has_joined_before_its_first_step(several):
@@ -832,3 +978,50 @@ def test_errors_leave_the_optimizer_usable(several):
         optimizer.step()
     optimizer._reducer._factors = (1.0, 1.0)
     step(optimizer, model, *own)
+
+
+def test_a_gradient_that_is_written_into_the_first_zeros(several):
+    hvd = several
+    parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    names = [("written", parameters[0]), ("left", parameters[1])]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), names)
+    for number in (1, 2):
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        parameters[0].grad.copy_(torch.full((3,), hvd.rank() + 1.0))
+        optimizer.step()
+        assert parameters[0].tolist() == [-number * (hvd.size() + 1) / 2] * 3
+        assert parameters[1].tolist() == [0.0] * 3
+
+
+def test_a_function_that_gives_a_parameter_no_gradient(several):
+    hvd = several
+
+    class Constant(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(context, gradient):
+            return None
+
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    names = [("constant", parameters[0]), ("other", parameters[1])]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), names)
+    (Constant.apply(parameters[0]).sum() + parameters[1].sum()).backward()
+    optimizer.step()
+    assert parameters[0].tolist() == [1.0] * 2 and parameters[1].tolist() == [0.0] * 2
+
+
+def test_where_ranks_may_be_added_one_rank_reduces(hvd, monkeypatch):
+    model = torch.nn.Linear(2, 1)
+
+    def hooked():
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        return len(optimizer._reducer._slots)
+
+    assert hooked() == (2 if hvd.size() > 1 else 0)
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    assert hooked() == 2

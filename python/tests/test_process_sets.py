@@ -48,11 +48,14 @@ def test_before_and_after_registration(several):
     hvd = several
     pair = hvd.ProcessSet([1, 0][: hvd.size() - 1])
     assert pair.process_set_id is None
-    for ask in (pair.included, pair.rank, pair.size):
+    assert pair.size() is None and pair.rank() is None
+    assert pair.included() is (hvd.rank() in pair.ranks)
+    for work in (hvd.allreduce, hvd.allgather_object, lambda tensor, process_set: hvd.barrier(process_set)):
         with pytest.raises(ValueError, match="not been registered"):
-            ask()
-    with pytest.raises(ValueError, match="not been registered"):
-        hvd.allreduce(torch.ones(2), process_set=pair)
+            work(torch.ones(2), process_set=pair)
+    for work in (hvd.reducescatter, lambda tensor, **how: hvd.grouped_reducescatter([tensor], **how)):
+        with pytest.raises(ValueError, match="not been registered"):
+            work(torch.ones(2), op=hvd.Sum, process_set=pair)
     assert hvd.remove_process_set(pair) is False
     assert hvd.add_process_set(pair) is pair
     number = pair.process_set_id
@@ -60,6 +63,8 @@ def test_before_and_after_registration(several):
         hvd.add_process_set(pair)
     assert hvd.remove_process_set(pair) is True
     assert pair.process_set_id is None
+    assert pair.size() is None and pair.rank() is None
+    assert pair.included() is (hvd.rank() in pair.ranks)
     # The number can be used again.
     assert hvd.add_process_set(pair).process_set_id == number
     assert hvd.remove_process_set(pair)

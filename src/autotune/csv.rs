@@ -8,7 +8,7 @@ use super::space::{CACHE, CYCLE_MS, FUSION_MB, HIERARCHICAL_ALLGATHER, HIERARCHI
 
 /// The header. Threshold in MB (MiB), that of GPUs if the step's tensors are there; score in
 /// bytes/µs; torus is always 0.
-pub(super) const COLUMNS: [&str; 14] = [
+pub(super) const COLUMNS: [&str; 15] = [
     "hierarchical_allreduce",
     "hierarchical_allgather",
     "torus_allreduce",
@@ -23,6 +23,7 @@ pub(super) const COLUMNS: [&str; 14] = [
     "step_ms_ci95",
     "predicted_step_ms",
     "negotiate_share",
+    "on_gpu",
 ];
 
 pub(super) fn measurement_row(measured: &Measurement, traffic: &Traffic) -> Vec<String> {
@@ -35,6 +36,7 @@ pub(super) fn measurement_row(measured: &Measurement, traffic: &Traffic) -> Vec<
         number(measured.step_ms_ci95),
         measured.predicted_step_ms.map_or_else(String::new, number),
         negotiate_share(traffic),
+        switch(traffic.on_gpu),
     ]);
     row
 }
@@ -59,7 +61,7 @@ pub(super) fn best_row(
         number(ci95),
         predicted,
     ]);
-    row.push(negotiate_share(traffic));
+    row.extend([negotiate_share(traffic), switch(traffic.on_gpu)]);
     row
 }
 
@@ -72,7 +74,8 @@ pub(super) fn final_row(phase: &str, verdict: &Verdict, traffic: &Traffic) -> Ve
         verdict.steps_active.to_string(),
         number(verdict.chosen_step_ms),
     ]);
-    row.extend([empty(), empty(), negotiate_share(traffic)]);
+    row.extend([empty(), empty()]);
+    row.extend([negotiate_share(traffic), switch(traffic.on_gpu)]);
     row
 }
 
@@ -86,7 +89,6 @@ pub(super) fn reset_row(resets: u64, setting: &Point) -> Vec<String> {
 
 fn horovod_columns(point: &Point, step_ms: f64, traffic: &Traffic) -> Vec<String> {
     let bytes_per_step = traffic.bytes as f64 / traffic.steps.max(1) as f64;
-    let switch = |on: bool| u8::from(on).to_string();
     vec![
         switch(point.flag(HIERARCHICAL_ALLREDUCE)),
         switch(point.flag(HIERARCHICAL_ALLGATHER)),
@@ -96,6 +98,10 @@ fn horovod_columns(point: &Point, step_ms: f64, traffic: &Traffic) -> Vec<String
         number(point.value(FUSION_MB)),
         number(bytes_per_step / (step_ms * 1e3)),
     ]
+}
+
+fn switch(on: bool) -> String {
+    u8::from(on).to_string()
 }
 
 fn negotiate_share(traffic: &Traffic) -> String {

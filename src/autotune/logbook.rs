@@ -26,6 +26,8 @@ pub(super) struct Traffic {
     pub(super) step_ms: f64,
     pub(super) negotiate_ms: f64,
     pub(super) steps: u64,
+    /// Whether the fusion threshold is that of GPUs.
+    pub(super) on_gpu: bool,
 }
 
 impl Logbook {
@@ -63,8 +65,8 @@ impl Logbook {
         }
     }
 
-    /// Adds a measured step.
-    pub(super) fn step(&mut self, sample: &StepSample) {
+    /// Adds a measured step; `on_gpu` if the fusion threshold is that of GPUs.
+    pub(super) fn step(&mut self, sample: &StepSample, on_gpu: bool) {
         if std::mem::take(&mut self.closed) {
             self.traffic = Traffic::default();
         }
@@ -72,6 +74,7 @@ impl Logbook {
         self.traffic.step_ms += sample.step_ms;
         self.traffic.negotiate_ms += sample.negotiate_ms;
         self.traffic.steps += 1;
+        self.traffic.on_gpu = on_gpu;
     }
 
     /// The next steps do not belong to the current measurement.

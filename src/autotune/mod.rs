@@ -190,7 +190,7 @@ impl Autotune {
         }
         self.search.steps += 1;
         self.search.signature = self.search.signature.or(self.signatures.settled());
-        self.logbook.step(sample);
+        self.logbook.step(sample, self.search.tunable.on_gpu);
         if let Some(asked) = &mut self.search.asked {
             asked.step(sample.step_ms);
         }

@@ -38,7 +38,7 @@ pub(super) struct Tunable {
     pub(super) start: Point,
     pub(super) not_tuned: Vec<NotTuned>,
     /// Whether the fusion threshold is that of GPUs.
-    on_gpu: bool,
+    pub(super) on_gpu: bool,
     /// Thresholds of the knobs, bytes.
     fusion_threshold_bytes: u64,
     gpu_fusion_threshold_bytes: u64,

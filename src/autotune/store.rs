@@ -191,15 +191,7 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     for warning in &log.warnings {
         tracing::warn!("autotune: {name}: {warning}");
     }
-    // Summary lines are not trials.
-    let sums_up = |row: &LogRow| {
-        row.phase
-            .as_deref()
-            .is_some_and(|phase| ["best", "final", "reset"].contains(&phase))
-    };
-    let trials = log.rows.iter().enumerate();
-    let trials = trials.filter(|&(index, row)| Some(index) != log.best && !sums_up(row));
-    let trials: Vec<&LogRow> = trials.map(|(_, row)| row).collect();
+    let trials: Vec<&LogRow> = log.trials().collect();
     let scored: Vec<Scored> = trials
         .iter()
         .filter_map(|row| scored(row, tunable))
@@ -214,7 +206,8 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
 }
 
 fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
-    if row.torus_allreduce == Some(true) {
+    let is_other = |on_gpu| on_gpu != tunable.on_gpu; // another threshold
+    if row.torus_allreduce == Some(true) || row.on_gpu.is_some_and(is_other) {
         return None;
     }
     let flag = |on: bool| f64::from(u8::from(on));
@@ -328,6 +321,12 @@ mod tests {
             [(2, 142.1), (4, 170.0), (5, 160.0)]
         );
         assert_eq!(rows(&tunable(&[("HOROVOD_CYCLE_TIME", "5")])), [(2, 142.1)]);
+        let lines = horovod.lines().zip(["on_gpu", "1", "0", "0", "0", "0"]);
+        let lines: Vec<String> = lines
+            .map(|(line, more)| format!("{line},{more}\n"))
+            .collect();
+        std::fs::write(&path, lines.concat()).unwrap();
+        assert_eq!(rows(&tunable(&[])), [(4, 170.0)], "the first is of GPUs");
         std::fs::write(&path, "x,y\n1,2\n").unwrap();
         assert!(rows(&tunable(&[])).is_empty());
         std::fs::remove_file(&path).unwrap();

@@ -13,7 +13,7 @@ use crate::hosts::{self, Communicators, HostsJob};
 use crate::identity::{Hosts, environment};
 use crate::knobs::Knobs;
 use crate::mpi;
-use crate::rendezvous::RendezvousConfig;
+use crate::rendezvous::{Alarm, RendezvousConfig};
 use crate::shm::Watch;
 use crate::transport::hosts::{HostLayout, HostsTransport};
 use crate::transport::local::{LocalTransport, Opened as Shared};
@@ -88,7 +88,7 @@ impl BetweenHosts {
         let host_map = HostMap::of(&job.leaders, &config.members, rank);
         let spread = host_map.hosts();
         let flat = HostsCollective::new(job, communicators, rank, size);
-        let (here, data) = match host_map.connect_intra_node(config, knobs)? {
+        let (here, data) = match host_map.connect_intra_node(job, config, knobs)? {
             Some(Shared {
                 transport,
                 data,
@@ -179,6 +179,7 @@ impl HostMap {
     /// hierarchical, and memory for control messages if the host has several ranks.
     fn connect_intra_node(
         &self,
+        job: &HostsJob,
         config: &RendezvousConfig,
         knobs: &Knobs,
     ) -> Result<Option<Shared>, Failure> {
@@ -187,7 +188,12 @@ impl HostMap {
         if size == 1 && !is_hierarchical {
             return Ok(None);
         }
-        let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
+        let mut here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
+        // A rank that does not come may be known to be lost.
+        let (heartbeat, outer) = (Arc::clone(&job.heartbeat), config.alarm.clone());
+        here.alarm = Some(Alarm(Arc::new(move || {
+            heartbeat.check_with(outer.as_ref()).err()
+        })));
         let mut patience = super::local::patience(knobs, 2 * size);
         if self.place > 0 {
             // This waits for the first rank of the host, which may wait for another host. The

@@ -124,16 +124,24 @@ fn between_hosts(knobs: &Knobs, identity: &Identity) -> Result<BetweenHosts, Err
     let tcp = BetweenHosts::over_tcp(knobs);
     match (tcp, is_started_by_mpi(identity, &environment)) {
         (Ok(tcp), false) => Ok(tcp),
-        (tcp, _) => BetweenHosts::over_mpi(knobs).or_else(|no_mpi| {
-            tcp.map_err(|no_tcp| {
-                StartError::SeveralHosts {
-                    size: identity.size,
-                    local_size: identity.local_size,
-                    no_mpi,
-                    no_tcp,
+        (tcp, _) => BetweenHosts::over_mpi(knobs).or_else(|no_mpi| match tcp {
+            Ok(tcp) => {
+                // On each host: it may be the only one without MPI.
+                if identity.local_rank == 0 {
+                    tracing::warn!(
+                        "a launcher of MPI has started the ranks, and MPI cannot be used: {no_mpi}; they connect over TCP \
+                         (RONDE_BACKEND=tcp is without this warning)"
+                    );
                 }
-                .into()
-            })
+                Ok(tcp)
+            }
+            Err(no_tcp) => Err(StartError::SeveralHosts {
+                size: identity.size,
+                local_size: identity.local_size,
+                no_mpi,
+                no_tcp,
+            }
+            .into()),
         }),
     }
 }

@@ -23,12 +23,13 @@ pub struct Builder {
     process_sets: Vec<Vec<usize>>,
     dynamic_process_sets: bool,
     strict_join: bool,
+    without_logging: bool,
     resets: u64,
     alarm: Option<Alarm>,
 }
 
 impl Builder {
-    /// Sets this process's rank and the number of ranks, all on this host.
+    /// Sets this process's rank, from 0 to `size - 1`, and the number of ranks, all on this host.
     #[must_use]
     pub fn rank(mut self, rank: usize, size: usize) -> Self {
         self.identity = Some(Identity::on_one_host(rank, size));
@@ -68,7 +69,7 @@ impl Builder {
     /// numbers 1, 2, ….
     #[must_use]
     pub fn process_sets(mut self, sets: impl IntoIterator<Item = Vec<usize>>) -> Self {
-        self.process_sets = sets.into_iter().collect();
+        self.process_sets.extend(sets);
         self
     }
 
@@ -86,6 +87,14 @@ impl Builder {
     #[must_use]
     pub fn strict_join(mut self) -> Self {
         self.strict_join = true;
+        self
+    }
+
+    /// Leaves the log to the program. Otherwise [`build`](Self::build) sets the process's `tracing`
+    /// subscriber, which prints warnings and errors, unless the program has set one before.
+    #[must_use]
+    pub fn without_logging(mut self) -> Self {
+        self.without_logging = true;
         self
     }
 
@@ -121,24 +130,39 @@ impl Builder {
     /// As for [`Context::from_env`].
     pub fn build(self) -> Result<Context, Error> {
         fork::arm();
+        if fork::forked() {
+            return Err(Error::Forked);
+        }
         let configuration = |error: Arc<dyn std::error::Error + Send + Sync>| {
             Error::Settings(SettingsError::Invalid(error))
         };
         let mut knobs = match self.knobs {
-            Some(knobs) => knobs,
+            Some(knobs) => {
+                let checked = knobs.check();
+                checked.map_err(|error| configuration(Arc::new(error)))?;
+                knobs
+            }
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
         knobs.dynamic_process_sets |= self.dynamic_process_sets;
         knobs.resets = self.resets;
         let identity = match self.identity {
-            Some(identity) => identity,
+            Some(identity) => {
+                let checked = identity.check();
+                checked.map_err(|error| configuration(Arc::new(error)))?;
+                identity
+            }
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
         // Alone, each process would train a model of its own.
         if identity.source == Source::Single && knobs.elastic_socket.is_some() {
             return Err(Error::Settings(SettingsError::NoElasticRank));
         }
-        logging::init(&knobs, identity.rank);
+        if self.without_logging {
+            logging::set_rank(identity.rank);
+        } else {
+            logging::init(&knobs, identity.rank);
+        }
         if identity.rank == 0 {
             knobs
                 .warnings

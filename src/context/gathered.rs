@@ -5,6 +5,7 @@
 
 use crate::buffer::Buffer;
 use crate::delivery::Delivery;
+use crate::error::GpuError;
 
 /// Result of an allgather, an alltoall or a reducescatter.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,18 +30,30 @@ mod sealed {
 pub trait Returned<B: Buffer>: sealed::Sealed<B> + Sized {
     /// Returns the result of a successful operation on `buffer`; `delivery` returns the output that
     /// the runtime allocated.
+    ///
+    /// # Errors
+    /// The device of the output has failed.
     #[doc(hidden)]
-    fn returned(buffer: B, delivery: impl FnOnce() -> Option<Delivery>) -> Self;
+    fn returned(
+        buffer: B,
+        delivery: impl FnOnce() -> Option<Delivery>,
+    ) -> Result<Self, (B, GpuError)>;
 }
 
 impl<B: Buffer> Returned<B> for B {
-    fn returned(buffer: B, _delivery: impl FnOnce() -> Option<Delivery>) -> Self {
-        buffer
+    fn returned(
+        buffer: B,
+        _delivery: impl FnOnce() -> Option<Delivery>,
+    ) -> Result<Self, (B, GpuError)> {
+        Ok(buffer)
     }
 }
 
 impl<B: Buffer> Returned<B> for Gathered<B> {
-    fn returned(input: B, delivery: impl FnOnce() -> Option<Delivery>) -> Self {
+    fn returned(
+        input: B,
+        delivery: impl FnOnce() -> Option<Delivery>,
+    ) -> Result<Self, (B, GpuError)> {
         let Delivery {
             memory,
             shape,
@@ -49,12 +62,17 @@ impl<B: Buffer> Returned<B> for Gathered<B> {
         } = delivery().unwrap_or_default();
         // SAFETY: the operation has succeeded, so the collective has written all elements of the
         // result.
-        let tensor = memory.and_then(|memory| unsafe { memory.into_vec() });
-        Self {
-            tensor: tensor.unwrap_or_default(),
-            shape: shape.to_vec(),
-            splits,
-            input,
+        let tensor = memory
+            .map(|memory| unsafe { memory.into_vec() })
+            .transpose();
+        match tensor {
+            Ok(tensor) => Ok(Self {
+                tensor: tensor.flatten().unwrap_or_default(),
+                shape: shape.to_vec(),
+                splits,
+                input,
+            }),
+            Err(error) => Err((input, error)),
         }
     }
 }

@@ -140,8 +140,8 @@ impl ProcessSet {
     }
 
     /// Reducescatters several tensors as one group, as
-    /// [`grouped_allreduce`](Self::grouped_allreduce) does. Each tensor has its own shape; the
-    /// options must not contain one.
+    /// [`grouped_allreduce`](Self::grouped_allreduce) does. Each tensor has its own shape; one of
+    /// the options is not used.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};

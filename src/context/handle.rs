@@ -1,5 +1,7 @@
 //! Handles of tensors in flight: they wait for the outcome of an operation and return its result.
 
+#![allow(unsafe_code)] // a stream of the caller
+
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -59,8 +61,11 @@ impl RawHandle {
     /// operation completes, the call has no effect.
     ///
     /// # Errors
-    /// An error of the device or of the stream.
-    pub fn put_before(&self, stream: u64) -> Result<(), Error> {
+    /// An error of the device.
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of the tensor's device that has not been destroyed.
+    pub unsafe fn put_before(&self, stream: u64) -> Result<(), Error> {
         let Some(mark) = self.ticket.awaited() else {
             return Ok(());
         };
@@ -77,9 +82,22 @@ impl RawHandle {
 
     pub(super) fn poll_with(&self, waker: &Waker) -> Option<Result<(), Error>> {
         self.ticket.outcome().or_else(|| {
+            if fork::forked() {
+                return Some(Err(Error::Forked));
+            }
             self.ticket.register(waker);
             self.ticket.outcome() // it may have completed meanwhile
         })
+    }
+}
+
+/// The outcome, as from [`wait`](RawHandle::wait).
+impl Future for RawHandle {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        self.poll_with(cx.waker())
+            .map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -144,7 +162,13 @@ impl<B: Buffer, R: Returned<B>> Handle<B, R> {
             );
         };
         match outcome {
-            Ok(()) => Ok(R::returned(buffer, || self.raw.take_delivery())),
+            Ok(()) => {
+                let returned = R::returned(buffer, || self.raw.take_delivery());
+                returned.map_err(|(buffer, error)| Failed {
+                    error: DeviceError::of_rank(self.raw.engine.rank, error).into(),
+                    buffer,
+                })
+            }
             Err(error) => Err(Failed { error, buffer }),
         }
     }

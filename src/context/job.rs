@@ -192,6 +192,10 @@ impl Job {
     }
 
     /// Reason why no operation can be hierarchical in this job; `None` if operations can be.
+    pub(super) fn is_homogeneous(&self) -> bool {
+        (self.hosts.get()).is_none_or(|hosts| hosts.least == hosts.most)
+    }
+
     pub(super) fn why_flat(&self) -> Option<&'static str> {
         self.hosts.get().and_then(Hosts::why_flat)
     }
@@ -246,7 +250,7 @@ impl Job {
             &self.knobs,
             id,
             rank,
-            members.len(),
+            &members,
             Arc::clone(&self.clock),
             &self.timeline,
         );

@@ -120,6 +120,11 @@ impl Context {
         self.job.identity.cross_size
     }
 
+    /// Whether all hosts have the same number of ranks.
+    pub fn is_homogeneous(&self) -> bool {
+        self.job.is_homogeneous()
+    }
+
     /// Adds the process set of `ranks`. Every rank calls it, members or not, with the same ranks
     /// and in the same order as other calls that add or remove process sets. It returns when all
     /// ranks have called it. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.

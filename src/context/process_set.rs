@@ -252,7 +252,8 @@ impl ProcessSet {
     }
 
     /// Returns when every rank of the set has called it or has [joined](Self::join). Only one
-    /// thread of a rank may call it at a time.
+    /// thread of a rank may call it at a time. It blocks the thread; async code awaits
+    /// [`start_barrier`](Self::start_barrier).
     ///
     /// ```
     /// # let context = ronde::Context::builder().alone().build()?;
@@ -266,8 +267,8 @@ impl ProcessSet {
         self.start_barrier()?.wait()
     }
 
-    /// Starts a barrier, for front ends that wait in their own way: the handle completes when every
-    /// rank has called it.
+    /// Starts a barrier, for front ends that wait in their own way and for async code: the handle
+    /// completes when every rank has called it.
     ///
     /// # Errors
     /// As for [`barrier`](Self::barrier).
@@ -279,7 +280,7 @@ impl ProcessSet {
     /// of the set have joined. Until then this rank takes part in the operations of the others
     /// without data of its own: reductions leave it out (an average still divides by the size of
     /// the set), it adds no rows to gathered tensors, and it keeps nothing that is sent or
-    /// scattered to it.
+    /// scattered to it. It blocks the thread; async code awaits [`start_join`](Self::start_join).
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};
@@ -304,8 +305,8 @@ impl ProcessSet {
         Ok(last.unwrap_or(self.inner.job_rank))
     }
 
-    /// Starts a join, for front ends that wait in their own way: the handle completes when all
-    /// ranks have joined, and returns the last of them
+    /// Starts a join, for front ends that wait in their own way and for async code: the handle
+    /// completes when all ranks have joined, and returns the last of them
     /// ([`Delivery::last_joined`](crate::Delivery::last_joined)).
     ///
     /// # Errors
@@ -315,7 +316,7 @@ impl ProcessSet {
     }
 
     /// Lends slices to the runtime: all operations submitted in `body` have completed when `scope`
-    /// returns.
+    /// returns. Their errors come from their handles.
     ///
     /// ```
     /// use ronde::{Context, ReduceOp};
@@ -347,7 +348,11 @@ impl ProcessSet {
     /// the elements of the shape, and a given output writable for its bytes, both aligned for the
     /// element type. They may be equal for an allreduce and a broadcast, and must be disjoint
     /// otherwise. No thread may write the input, and no thread may access the output. Elements of
-    /// type bool must be 0 or 1.
+    /// type bool must be 0 or 1. On a device, the stream must exist.
+    ///
+    /// If the handle [is ahead](RawHandle::is_ahead), all this holds on the device until work that
+    /// follows [`put_before`](RawHandle::put_before): the memory may be freed or used again only on
+    /// a stream that was put behind the result.
     pub unsafe fn submit(
         &self,
         operation: &Operation<'_>,

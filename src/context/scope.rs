@@ -23,6 +23,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 /// A slice in flight within a [`Scope`].
+#[must_use = "an error of the operation is returned by `wait` alone; the scope only waits for its end"]
 pub struct ScopedHandle<'scope> {
     engine: &'scope Engine,
     ticket: Arc<Ticket>,

@@ -35,7 +35,8 @@ impl Cycle {
                 self.source.change(|settings| change.applied_to(settings));
             }
         }
-        self.land()?; // last: earlier operations of these names have completed, or are throttled
+        // Last: earlier operations of these names have completed, or are throttled.
+        let landed = self.land();
         self.launches.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
@@ -57,7 +58,7 @@ impl Cycle {
             }
         }
         self.incoming = incoming;
-        Ok(())
+        landed.map(drop) // after an error, the end of the cycle answers the submissions
     }
 
     /// Returns the cache slot that holds exactly this submission.

@@ -18,7 +18,7 @@ use crate::collective::asynchronous::{
     SetRank,
 };
 use crate::device;
-use crate::error::{DeviceError, Error, GpuError};
+use crate::error::{DeviceError, Error, GpuError, PeerError};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
 use crate::queue::TensorQueue;
@@ -33,6 +33,13 @@ use times::Times;
 
 /// Time limit for batches on the device when the context is shut down; after it they are aborted.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time limit for such batches whose callers were answered before the device had computed the
+/// results: the callers' streams use them, and after an abort they would be wrong.
+const EARLY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Interval at which such a wait looks for ranks that are lost, without which the batches do not end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Time limit for batches on the device to end after they were aborted.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -78,6 +85,8 @@ struct Shared {
     landed: Mutex<Vec<Landed>>,
     /// Number of tensors in flight.
     in_flight: AtomicUsize,
+    /// Those of them whose callers have been answered.
+    answered: AtomicUsize,
     /// Error for which all batches in flight have failed.
     given_up: Mutex<Option<Error>>,
     has_left: AtomicBool,
@@ -130,7 +139,8 @@ impl Launches {
             self.shared
                 .in_flight
                 .fetch_add(members.len(), Ordering::AcqRel);
-            answer_early(&mut members, &start.launched, &self.queue);
+            let answered = answer_early(&mut members, &start.launched, &self.queue);
+            self.shared.answered.fetch_add(answered, Ordering::AcqRel);
             let ended = Arc::clone(&start.launched.ended);
             let flight = Flight { start, members };
             let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
@@ -142,20 +152,45 @@ impl Launches {
     }
 
     /// Ends the collective. If the cycle ends normally, waits a limited time for the batches in
-    /// flight; then aborts them.
-    pub(super) fn stop(&mut self, why: &Error) {
+    /// flight, as long as `check_peers` and the collective find no rank lost (one that has left may
+    /// hide it); then aborts them.
+    pub(super) fn stop(&mut self, why: &Error, check_peers: &mut dyn FnMut() -> Result<(), Error>) {
         let Some(mut collective) = self.collective.take() else {
             return;
         };
         self.launched.clear();
         let is_over = || self.in_flight() == 0;
-        let patience = if why.is_orderly() {
-            ORDERLY_PATIENCE
-        } else {
-            Duration::ZERO
+        let answered = || self.shared.answered.load(Ordering::Acquire);
+        let mut patience = match (why.is_orderly(), answered()) {
+            (false, _) => Duration::ZERO,
+            (true, 0) => ORDERLY_PATIENCE,
+            (true, _) => EARLY_PATIENCE,
         };
-        if !collective.wait_until(patience, &is_over) || !why.is_orderly() {
-            *lock(&self.shared.given_up) = Some(why.clone());
+        let mut why = why.clone();
+        let mut has_ended = false;
+        while !patience.is_zero() {
+            let time = patience.min(LOOK_INTERVAL);
+            patience -= time;
+            has_ended = collective.wait_until(time, &is_over);
+            if has_ended {
+                break;
+            }
+            // A rank that has left has done its part.
+            let is_left = |error: &Error| matches!(error, Error::Peer(PeerError::Left { .. }));
+            let failure = collective.check().and_then(|()| check_peers()).err();
+            if let Some(error) = failure.filter(|error| !is_left(error)) {
+                why = error;
+                break;
+            }
+        }
+        if !has_ended {
+            let lost = answered();
+            if lost > 0 {
+                tracing::error!(
+                    "{lost} results on the GPU that were answered before they were computed are lost: {why}"
+                );
+            }
+            *lock(&self.shared.given_up) = Some(why);
             collective.abort();
         }
         // Nothing may write into a tensor after its caller is notified. This includes batches that
@@ -177,7 +212,7 @@ impl Launches {
 
 impl Drop for Launches {
     fn drop(&mut self) {
-        self.stop(&Error::ShutDown);
+        self.stop(&Error::ShutDown, &mut || Ok(()));
     }
 }
 
@@ -317,12 +352,13 @@ impl Cycle {
     }
 }
 
-/// Completes the tickets of callers whose streams can wait for the result, if they asked for it.
-fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) {
+/// Completes the tickets of callers whose streams can wait for the result, if they asked for it;
+/// returns their number.
+fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) -> usize {
     let is_early = |member: &Ready| member.submission.is_early();
     let count = members.iter().filter(|member| is_early(member)).count();
     if count == 0 {
-        return;
+        return 0;
     }
     queue.release(count);
     for member in members.iter_mut().filter(|member| is_early(member)) {
@@ -334,6 +370,7 @@ fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue)
         ticket.complete(outcome);
     }
     queue.completions().announce();
+    count
 }
 
 impl Flight {
@@ -362,6 +399,8 @@ impl Flight {
             Some(_) => None,
         };
         let count = self.members.len();
+        let answered = self.members.iter().filter(|it| it.submission.is_early());
+        let answered = answered.count();
         let waits = |member: &Ready| !member.submission.is_early();
         let own = |member: &&Ready| waits(member) && !member.submission.is_absent();
         queue.release(self.members.iter().filter(own).count());
@@ -389,6 +428,7 @@ impl Flight {
             error,
         });
         drop(landed);
+        shared.answered.fetch_sub(answered, Ordering::AcqRel);
         shared.in_flight.fetch_sub(count, Ordering::AcqRel);
         queue.completions().announce();
         queue.doorbell.wake_self();

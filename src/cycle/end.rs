@@ -13,7 +13,8 @@ impl Cycle {
             return;
         }
         self.queue.close(&error);
-        self.launches.stop(&error);
+        let transport = &mut self.transport;
+        self.launches.stop(&error, &mut || transport.check_peers());
         let hits = self.hits.iter_mut().filter_map(Option::take);
         let ready = self.groups.take_held().chain(self.ready.drain(..));
         let pending = hits

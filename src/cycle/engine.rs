@@ -99,12 +99,15 @@ impl Engine {
                         Advance::Park(park) => Some(park),
                     }
                 }
-                // A caller drives the cycle, and wakes this thread if work is left when it stops.
-                // The caller probably drives the next cycle too: a ring need not wake this thread
-                // before the cycle time has passed.
-                Err(TryLockError::WouldBlock) if cycle_time.is_zero() => Some(Park::Idle(None)),
+                // A caller drives the cycle, and wakes this thread if work of this rank is left when
+                // it stops. The caller probably drives the next cycle too: a ring need not wake this
+                // thread before the cycle time has passed.
                 Err(TryLockError::WouldBlock) => {
-                    Some(Park::Pace(self.queue.clock.now() + cycle_time))
+                    let now = self.queue.clock.now();
+                    Some(match cycle_time.is_zero() {
+                        true => Park::Idle(Some(now + WAIT_SLICE)), // for what other ranks wait for
+                        false => Park::Pace(now + cycle_time),
+                    })
                 }
                 Err(TryLockError::Poisoned(poisoned)) => {
                     self.fail(

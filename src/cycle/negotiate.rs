@@ -26,7 +26,9 @@ impl Cycle {
         }
         self.block.settings = self.source.newest();
         self.block.hold = self.holding.own();
-        if self.hits_held == 0 && self.misses.is_empty() {
+        // Before the first comparison of clocks, times of ranks on other hosts mean nothing.
+        let is_unknown = self.number == 1 && !self.transport.shares_clock();
+        if is_unknown || (self.hits_held == 0 && self.misses.is_empty()) {
             self.block.latest_us = 0;
         }
         let is_timed = self.agreed.prepare(self.cache.in_use());

@@ -9,7 +9,7 @@ use crate::clock::Nanos;
 use crate::error::{Error, PeerError};
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, PendingRanks, StallInspector};
-use crate::observer::{Pending, PendingTensor, StallCheck};
+use crate::observer::{Pending, PendingOperation, PendingTensor, StallCheck};
 use crate::transport::each_bit;
 
 /// Time after the shutdown limit within which the lowest rank must end the set, before the others
@@ -26,7 +26,7 @@ pub(crate) enum Stalls {
         inspector: StallInspector,
         /// Time at which each tensor was first seen outstanding: after the cycle that followed its
         /// submission. A time that a rank reports would not be trusted.
-        first_seen: HashMap<String, Nanos>,
+        first_seen: FirstSeen,
     },
     /// Check on the other ranks: tensors of this rank that the lowest one has neither answered nor
     /// reported as stalled, though they have waited longer than the shutdown limit.
@@ -35,6 +35,10 @@ pub(crate) enum Stalls {
         limit: Duration,
     },
 }
+
+/// Tensors by name, with the operation and the time at which it was first seen. A name is used
+/// again in each step, perhaps without a check in between.
+type FirstSeen = HashMap<String, (PendingOperation, Nanos)>;
 
 impl Stalls {
     /// Makes the stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the
@@ -95,23 +99,25 @@ impl Stalls {
 
 fn inspect(
     inspector: &mut StallInspector,
-    first_seen: &mut HashMap<String, Nanos>,
+    first_seen: &mut FirstSeen,
     now: Nanos,
     pending: &dyn Pending,
     tell: &mut dyn FnMut(&str),
 ) -> Result<StallCheck, Error> {
     let tensors = pending.outstanding();
-    let since = |tensor: &PendingTensor| first_seen.get(&tensor.name).copied().unwrap_or(now);
-    let seen = tensors
-        .iter()
-        .map(|tensor| (tensor.name.clone(), since(tensor)));
+    let seen = tensors.iter().map(|tensor| {
+        let known = first_seen.get(&tensor.name);
+        let known = known.filter(|(operation, _)| *operation == tensor.operation);
+        let since = known.map_or(now, |(_, since)| *since);
+        (tensor.name.clone(), (tensor.operation, since))
+    });
     *first_seen = seen.collect();
     if tensors.is_empty() {
         return Ok(StallCheck::default());
     }
     let outstanding = tensors.iter().map(|tensor| Outstanding {
         tensor: &tensor.name,
-        since: first_seen[&tensor.name],
+        since: first_seen[&tensor.name].1,
         ranks: tensor.ranks.as_ref(),
     });
     let report = inspector.check(now, outstanding);
@@ -150,17 +156,23 @@ impl Pending for Cycle {
                 missing: those(&misses),
             }
         };
-        let mut tell = |name: &str, ranks: Option<PendingRanks>| {
-            let name = name.to_owned();
-            tensors.push(PendingTensor { name, ranks });
+        let mut tell = |name: &str, operation, ranks| {
+            tensors.push(PendingTensor {
+                name: name.to_owned(),
+                operation,
+                ranks,
+            });
         };
-        for (name, ready_us) in coordinator.outstanding() {
-            tell(name, Some(ranks(&|rank| ready_us[rank].is_some())));
+        for (name, request, ready_us) in coordinator.outstanding() {
+            let ranks = ranks(&|rank| ready_us[rank].is_some());
+            tell(name, PendingOperation::Requested(request), Some(ranks));
         }
         each_bit(&self.agreed.outstanding(), |slot| {
             if let Some(entry) = self.cache.get(slot as u32) {
                 let has = |rank: usize| self.details.ready_on(rank, slot).is_some();
-                tell(&entry.name, self.details.has(slot).then(|| ranks(&has)));
+                let operation = PendingOperation::Cached(entry.last_use());
+                let ranks = self.details.has(slot).then(|| ranks(&has));
+                tell(&entry.name, operation, ranks);
             }
         });
         tensors
@@ -179,5 +191,52 @@ impl Pending for Cycle {
             _ => Some(submission.at),
         });
         since.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tensor that rank 1 has not submitted.
+    struct Waiting(PendingOperation);
+
+    impl Pending for Waiting {
+        fn lowest_rank(&self) -> usize {
+            0
+        }
+
+        fn outstanding(&self) -> Vec<PendingTensor> {
+            vec![PendingTensor {
+                name: "gradient".into(),
+                operation: self.0,
+                ranks: Some(PendingRanks {
+                    submitted: vec![0],
+                    missing: vec![1],
+                }),
+            }]
+        }
+
+        fn oldest_unanswered(&self) -> Option<Nanos> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_tensor_that_waits_in_each_step_has_not_waited_since_the_first_one() {
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let limit = Duration::from_secs(10);
+        let mut stalls = Stalls::new(0, 2, limit, Some(limit)).unwrap();
+        for step in 0..30 {
+            for operation in [PendingOperation::Requested, PendingOperation::Cached] {
+                let pending = Waiting(operation(step));
+                let checked = stalls.look(at(step), &pending, &mut |text| panic!("{text}"));
+                assert!(checked.is_ok(), "step {step}");
+            }
+        }
+        let last = Waiting(PendingOperation::Cached(29));
+        let mut warnings = 0;
+        let checked = stalls.look(at(39), &last, &mut |_| warnings += 1);
+        assert!(checked.is_err() && warnings == 1);
     }
 }

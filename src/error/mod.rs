@@ -78,10 +78,10 @@ pub enum Error {
         /// The caller's reason.
         reason: std::sync::Arc<str>,
     },
-    /// The context is used in a child process made by `fork`.
+    /// The process was made by `fork` from one that had created a context.
     #[error(
-        "this process was forked after the context was created; create a new context \
-         in it, or submit from the parent process"
+        "this process was forked from one that had joined a job, and cannot join one: start it as a new \
+         program (in Python, multiprocessing's method \"spawn\"), or submit from the parent process"
     )]
     Forked,
     /// The cycle thread panicked: a bug in Ronde.

@@ -234,6 +234,12 @@ pub(crate) trait Gpu: Send + Sync {
     }
     /// Aborts the communicator, and its unfinished work on the device.
     fn abort(&self, communicator: Communicator);
+    /// Aborts communicators whose work is on one device.
+    fn abort_all(&self, communicators: &[Communicator]) {
+        communicators
+            .iter()
+            .for_each(|&communicator| self.abort(communicator));
+    }
 }
 
 /// Returns the devices of this process.

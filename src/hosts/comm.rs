@@ -36,14 +36,23 @@ impl CommError {
     }
 }
 
-/// Whether any operation has completed since the engine last looked: while some do, it does not
-/// sleep.
+/// Operations that have completed.
 #[derive(Debug, Default)]
-pub(super) struct Moved(Cell<bool>);
+pub(super) struct Moved {
+    count: Cell<u64>,
+    /// Those at the engine's last look.
+    seen: Cell<u64>,
+}
 
 impl Moved {
+    /// Whether any operation has completed since the last call: while some do, the engine does not
+    /// sleep.
     pub(super) fn take(&self) -> bool {
-        self.0.take()
+        self.seen.replace(self.count.get()) != self.count.get()
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.get()
     }
 }
 
@@ -73,7 +82,7 @@ impl<B> Pending<B> {
             Operation::Tcp(pending) => pending.test()?,
         };
         if memory.is_some() {
-            self.moved.0.set(true);
+            self.moved.count.set(self.moved.count.get() + 1);
         }
         Ok(memory)
     }

@@ -72,19 +72,21 @@ impl HostsJob {
         let own = leaders[config.rank];
         let patience = patience(leaders.iter().filter(|leader| **leader == own).count());
         let entered: Arc<AtomicU64> = Arc::default();
+        let key = config.job_key.clone();
+        let set = set_key(&key, config);
         let heartbeat = Heartbeat::start(
             &engine,
             comms.heartbeat,
             config.rank,
+            set,
             ranks.into_iter().map(|host| host.name).collect(),
             Arc::clone(&entered),
             patience,
         );
-        let key = config.job_key.clone();
         let communicators = Communicators {
             control: comms.control,
             data: comms.data,
-            set: set_key(&key, config),
+            set,
         };
         let job = Self {
             engine,
@@ -204,7 +206,7 @@ pub(super) struct Deadline<'a> {
 }
 
 impl Guard for Deadline<'_> {
-    fn check(&self, waited: Duration) -> Result<(), Error> {
+    fn check(&self, waited: Duration, _: Duration) -> Result<(), Error> {
         if waited < self.limit {
             return Ok(());
         }
@@ -228,12 +230,9 @@ struct Both<'a> {
 }
 
 impl Guard for Both<'_> {
-    fn check(&self, waited: Duration) -> Result<(), Error> {
-        self.heartbeat.check()?;
-        match self.alarm.and_then(|alarm| (alarm.0)()) {
-            Some(error) => Err(error),
-            None => self.deadline.check(waited),
-        }
+    fn check(&self, waited: Duration, quiet: Duration) -> Result<(), Error> {
+        self.heartbeat.check_with(self.alarm)?;
+        self.deadline.check(waited, quiet)
     }
 
     fn failure(&self, error: &CommError) -> Error {

@@ -56,6 +56,11 @@ impl World {
         self.moved.take()
     }
 
+    /// Number of operations that have completed.
+    pub(super) fn completed(&self) -> u64 {
+        self.moved.count()
+    }
+
     /// The communicator `id`.
     pub(crate) fn comm(&self, id: CommId) -> Comm {
         self.comms.borrow()[id.0].clone()

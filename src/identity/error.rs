@@ -41,7 +41,8 @@ pub enum IdentityError {
     /// A rank without a size.
     #[error(
         "{rank} is set, but no variable gives the number of ranks (PMIx sets none); start the ranks with \
-         mpirun, srun or `ronde run`, or set HOROVOD_RANK and HOROVOD_SIZE for each"
+         mpirun, srun or `ronde run`, or set HOROVOD_RANK and HOROVOD_SIZE for each, on several hosts \
+         HOROVOD_LOCAL_RANK and HOROVOD_LOCAL_SIZE too"
     )]
     NoSize {
         /// The rank.
@@ -66,7 +67,10 @@ pub enum IdentityError {
         second: Found,
     },
     /// The job is larger than supported.
-    #[error("{size} is more than the {max} ranks supported; start fewer")]
+    #[error(
+        "{size} is more than the {max} ranks that a host can have; start fewer, or, if the ranks are on several \
+         hosts, set HOROVOD_LOCAL_RANK and HOROVOD_LOCAL_SIZE for each"
+    )]
     TooManyRanks {
         /// The size found.
         size: Found,

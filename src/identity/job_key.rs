@@ -67,14 +67,14 @@ impl Processes for ProcessTable {
     }
 }
 
-/// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, Slurm's job and step,
-/// torchrun's run and port, the address of torch's rank 0, the nearest launcher among the
-/// ancestors, or the parent. At most 64 bytes; a longer key is replaced by its hash (the first 128
-/// bits of SHA-256).
+/// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, or Slurm's job and step,
+/// with torchrun's run and port, or the address of torch's rank 0, of which there may be several in
+/// a step; or else the nearest launcher among the ancestors, or the parent. At most 64 bytes; a
+/// longer key is replaced by its hash (the first 128 bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
 pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
-    let key = named(lookup).unwrap_or_else(|| ancestor(processes));
+    let key = named(lookup, processes).unwrap_or_else(|| ancestor(processes));
     if key.len() <= KEY_BYTES_MAX {
         key
     } else {
@@ -82,21 +82,32 @@ pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
     }
 }
 
-/// Returns the key of a launcher that names its jobs.
-fn named(lookup: Lookup) -> Option<String> {
+/// Returns the key of the launchers that name their jobs.
+fn named(lookup: Lookup, processes: &impl Processes) -> Option<String> {
     let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
     if let Some(id) = lookup("RONDE_JOB_ID") {
         return Some(id);
     }
-    if let Some(namespace) = lookup("PMIX_NAMESPACE") {
-        return Some(format!("pmix-{namespace}"));
-    }
-    if slurm::inside_step(&lookup)
-        && let Some(job) = lookup("SLURM_JOB_ID").or_else(|| lookup("SLURM_JOBID"))
-    {
+    let step = || {
+        let job = lookup("SLURM_JOB_ID").or_else(|| lookup("SLURM_JOBID"))?;
         let step = lookup("SLURM_STEP_ID").or_else(|| lookup("SLURM_STEPID"))?;
-        return Some(format!("slurm-{job}.{step}"));
-    }
+        slurm::inside_step(&lookup).then(|| format!("slurm-{job}.{step}"))
+    };
+    let outer = lookup("PMIX_NAMESPACE")
+        .map(|namespace| format!("pmix-{namespace}"))
+        .or_else(step);
+    // A step may be a shell, or belong to a launcher's daemon: several jobs can be in it.
+    let hydra =
+        (outer.is_some() && lookup("MPI_LOCALNRANKS").is_some()).then(|| ancestor(processes));
+    let parts: Vec<String> = [outer, hydra, of_torch(&lookup)]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Returns the key of torchrun, or of a launcher that sets its variables.
+fn of_torch(lookup: Lookup) -> Option<String> {
     // The run id is "none" unless the user gives one; the port distinguishes such runs. Ray's
     // workers have no run id, and those of all its jobs have the same parent.
     let (port, run) = (lookup("MASTER_PORT")?, lookup("TORCHELASTIC_RUN_ID"));
@@ -216,7 +227,19 @@ mod tests {
             key(&[&[("PMIX_NAMESPACE", "ns")][..], &slurm].concat(), &[]),
             "pmix-ns"
         );
-        assert_eq!(key(&[&slurm[..], &torchrun].concat(), &[]), "slurm-17.3");
+        assert_eq!(
+            key(&[&slurm[..], &torchrun].concat(), &[]),
+            "slurm-17.3/torchrun-none.29500",
+            "several torchruns may be in a step"
+        );
+        let hydra = [&slurm[..], &[("MPI_LOCALNRANKS", "2")]].concat();
+        let tree = [
+            (100, "train", 50),
+            (50, "hydra_pmi_proxy", 40),
+            (40, "bash", 1),
+        ];
+        assert_eq!(key(&hydra, &tree), "slurm-17.3/pid-50.1050");
+        assert_eq!(key(&slurm, &tree), "slurm-17.3");
         assert_eq!(key(&torchrun, &[]), "torchrun-none.29500");
         let ray = [
             ("RANK", "1"),

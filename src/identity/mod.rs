@@ -134,6 +134,21 @@ impl Identity {
         Self::on_one_host(0, 1)
     }
 
+    /// Checks a rank that the program has given.
+    ///
+    /// # Errors
+    /// It is not below the size.
+    pub(crate) fn check(&self) -> Result<(), IdentityError> {
+        if self.rank < self.size {
+            return Ok(());
+        }
+        let found = |variable, value| Found { variable, value };
+        Err(IdentityError::RankOutOfRange {
+            rank: found("rank", self.rank),
+            size: found("size", self.size),
+        })
+    }
+
     /// Rank `rank` of `size`, all on this host, as given by the program.
     pub(crate) fn on_one_host(rank: usize, size: usize) -> Identity {
         Identity {

@@ -43,7 +43,8 @@ type Pair = (&'static str, &'static str);
 struct Names {
     source: Source,
     world: Pair,
-    local: Pair,
+    /// Names of the local pair; the first that is set counts.
+    local: &'static [Pair],
     cross: Option<Pair>,
     /// Whether a single variable of the `world` pair is an error. The other sources' names are too
     /// general for that.
@@ -53,28 +54,32 @@ struct Names {
 const HOROVOD: Names = Names {
     source: Source::Horovod,
     world: ("HOROVOD_RANK", "HOROVOD_SIZE"),
-    local: ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    local: &[("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")],
     cross: Some(("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")),
     insist: true,
 };
 const OPEN_MPI: Names = Names {
     source: Source::OpenMpi,
     world: ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    local: ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    local: &[("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")],
     cross: None,
     insist: true,
 };
 const PMI: Names = Names {
     source: Source::Pmi,
     world: ("PMI_RANK", "PMI_SIZE"),
-    local: ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    // Hydra's, and those of PALS, Cray's launcher.
+    local: &[
+        ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    ],
     cross: None,
     insist: false,
 };
 const TORCHRUN: Names = Names {
     source: Source::Torchrun,
     world: ("RANK", "WORLD_SIZE"),
-    local: ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    local: &[("LOCAL_RANK", "LOCAL_WORLD_SIZE")],
     cross: Some(("GROUP_RANK", "GROUP_WORLD_SIZE")),
     insist: false,
 };
@@ -96,6 +101,8 @@ pub const IDENTITY_VARIABLES: &[&str] = &[
     "PMI_SIZE",
     "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
+    "PMI_LOCAL_RANK",
+    "PMI_LOCAL_SIZE",
     PMIX_RANK,
     "SLURM_PROCID",
     "SLURM_LOCALID",
@@ -115,7 +122,8 @@ const PMIX_RANK: &str = "PMIX_RANK";
 /// A Slurm step of one task per node often belongs to a launcher: `mpirun` and Hydra start a daemon
 /// on each node through srun, and `srun torchrun` starts an agent. The variables of such a step are
 /// also in the environment of the ranks, but do not describe them; the same is true of the `PMI_*`
-/// variables that srun adds. So they count only if no other source gives this process a rank.
+/// variables that srun adds. So they count only if no other source gives this process a rank. Nor do
+/// those of a step with a terminal, `srun --pty bash`, whatever its number of tasks.
 pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
     let (step, one_per_node) = match slurm(lookup)? {
         Some((claim, one_per_node)) => (Some(claim), one_per_node),
@@ -130,7 +138,8 @@ pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
         TORCHRUN.claim(lookup)?,
     ];
     let nearer = others.iter().flatten().count() > 0 || (pmi.is_some() && !pmi_of_step);
-    let of_daemon = one_per_node && nearer;
+    let has_terminal = lookup("SLURM_PTY_PORT").is_some();
+    let of_daemon = (one_per_node || has_terminal) && nearer;
     let [horovod, open_mpi, torchrun] = others;
     let claims = [
         horovod,
@@ -164,7 +173,10 @@ impl Names {
             }
             _ => return Ok(None),
         };
-        let local = pair(lookup, self.local)?;
+        let mut local = None;
+        for names in self.local {
+            local = local.or(pair(lookup, *names)?);
+        }
         let cross = self
             .cross
             .map(|names| pair(lookup, names))

@@ -35,6 +35,11 @@ fn each_launcher_is_understood() {
         ),
         ("PMI_RANK=1 PMI_SIZE=2 PMI_FD=7", [1, 2, 1, 2, 0, 1], Pmi),
         (
+            "PMI_RANK=5 PMI_SIZE=8 PMI_LOCAL_RANK=1 PMI_LOCAL_SIZE=4",
+            [5, 8, 1, 4, 1, 2],
+            Pmi,
+        ),
+        (
             "SLURM_STEP_ID=0 SLURM_PROCID=6 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_NODEID=3 \
              SLURM_STEP_TASKS_PER_NODE=2(x3),1",
             [6, 7, 0, 1, 3, 4],
@@ -146,6 +151,18 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
             "{environment}"
         );
     }
+    // The shell of `srun --ntasks-per-node=4 --pty bash` is the first of its tasks.
+    let shell = "SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_PTY_PORT=40001";
+    let found = identity(&format!("{shell} RANK=1 WORLD_SIZE=2")).unwrap();
+    assert_eq!(
+        (found.rank, found.size, found.source),
+        (1, 2, Source::Torchrun)
+    );
+    let found = identity(shell).unwrap();
+    assert_eq!(
+        (found.rank, found.size, found.source),
+        (0, 4, Source::Slurm)
+    );
     // Steps with two tasks per node do not consist of daemons.
     let two = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
     let message = identity(two).unwrap_err().to_string();
@@ -309,6 +326,7 @@ fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
         "SLURM_STEP_NUM_NODES",
         "SLURM_NODEID",
         "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_PTY_PORT",
     ];
     for name in asked
         .borrow()

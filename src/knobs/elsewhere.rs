@@ -143,7 +143,8 @@ const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a h
 const NO_GLOO: &str = "the rendezvous uses a local socket, MPI or RONDE_TCP_SERVER, not Gloo";
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
-const ELASTIC: &str = "the launcher of elastic jobs sets it";
+const ELASTIC: &str =
+    "the launcher of elastic jobs sets it; with 1, PyTorch's optimizer reduces on one rank too";
 
 /// Row of a variable that only Horovod reads.
 const fn foreign(

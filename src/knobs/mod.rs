@@ -151,6 +151,19 @@ impl Knobs {
         Ok(knobs)
     }
 
+    /// Checks values that the program has set.
+    ///
+    /// # Errors
+    /// The first one, in the table's order, that its knob does not accept.
+    pub(crate) fn check(&self) -> Result<(), KnobError> {
+        let printed = self.print();
+        let set = |env: &str| {
+            let (_, value) = printed.iter().find(|(knob, _)| knob.env == env)?;
+            (!value.is_empty()).then(|| value.clone())
+        };
+        Knobs::read(&set).map(drop)
+    }
+
     /// Returns every knob that is read here, with the value in force and its origin. `lookup` must
     /// be the one that these knobs were read through.
     pub fn effective<T: Into<OsString>>(

@@ -84,7 +84,7 @@ knob_table! {
         tunable: true,
         scope: Scope::Runtime,
     }
-    /// Longest time from the start of one cycle to the start of the next while tensors are pending.
+    /// Shortest time between the starts of two cycles, unless all ranks are ready earlier.
     cycle_time_ms: f64 {
         env: "HOROVOD_CYCLE_TIME",
         flag: Some(Flag { long: "cycle-time-ms", aliases: &["cycle-ms"], form: FlagForm::Value }),

@@ -23,4 +23,7 @@ pub use library::{MpiFound, has_mpi_plugin, mpi_libraries};
 pub(crate) use mixed::Contradiction;
 pub(crate) use pending::Pending;
 pub(crate) use session::Session;
-pub(crate) use start::{MpiStartError, check, finalize_at_exit, initialize, is_broken, set_broken};
+pub(crate) use start::{
+    MpiStartError, check, finalize_at_exit, has_failed, initialize, is_broken, set_broken,
+    set_failed,
+};

@@ -120,6 +120,19 @@ pub(crate) fn is_broken() -> bool {
     BROKEN.load(Ordering::Acquire)
 }
 
+/// Whether the last job of this process has failed: its other ranks may wait elsewhere for long.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Says whether this process's job has failed, though no rank was lost.
+pub(crate) fn set_failed(has_failed: bool) {
+    FAILED.store(has_failed, Ordering::Release);
+}
+
+/// See [`set_failed`].
+pub(crate) fn has_failed() -> bool {
+    FAILED.load(Ordering::Acquire)
+}
+
 /// Has `finalize` called when the process ends, unless a rank was lost.
 pub(crate) fn finalize_at_exit(finalize: fn()) {
     // The process and its function: a process that it forks has the callback too, but not the

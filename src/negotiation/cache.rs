@@ -198,6 +198,13 @@ impl ResponseCache {
     }
 }
 
+impl Entry {
+    /// Number of the cache's use that was the last one of this tensor.
+    pub(crate) fn last_use(&self) -> u64 {
+        self.last_used
+    }
+}
+
 impl Evicted {
     fn note(&mut self, name: Arc<str>, limit: usize) {
         if self.names.insert(Arc::clone(&name)) {

@@ -152,13 +152,14 @@ impl Coordinator {
         self.joined_count == self.size()
     }
 
-    /// Tensors that some but not all ranks have requested, without joins.
-    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (&str, &[Option<u64>])> {
+    /// Tensors that some but not all ranks have requested, without joins: the name, the number of
+    /// the request, and when each rank was ready.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (&str, u64, &[Option<u64>])> {
         let tensors = self
             .rows
             .iter()
             .filter(|(_, row)| row.params.kind != OpKind::Join);
-        tensors.map(|(name, row)| (&**name, &row.ready_us[..]))
+        tensors.map(|(name, row)| (&**name, row.number, &row.ready_us[..]))
     }
 
     /// Whether nothing is outstanding.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::Job;
 use super::file::TextFile;
@@ -9,7 +10,10 @@ use super::metrics::Metrics;
 use super::server;
 use crate::error::Error;
 use crate::knobs::Knobs;
-use crate::sync::shared_or;
+use crate::sync::{lock, shared_or};
+
+/// Time in which another process of the host releases the port after a reset of an elastic job.
+const RELEASE: Duration = Duration::from_secs(5);
 
 /// Listener and file with the metrics of this process.
 #[derive(Debug)]
@@ -48,18 +52,33 @@ pub(super) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Arc<Exporter>, Error>
         file: knobs.metrics_file.clone(),
     };
     let is_same = |exporter: &Exporter| exporter.config == config;
-    let exporter = shared_or(&EXPORTER, is_same, || Exporter::new(config.clone(), job))?;
+    let patience = match knobs.resets {
+        0 => Duration::ZERO,
+        _ => RELEASE,
+    };
+    let make = || Exporter::new(config.clone(), job, patience);
+    let exporter = shared_or(&EXPORTER, is_same, make)?;
     exporter.metrics.continue_with(job);
     Ok(exporter)
 }
 
+/// Ends the exporter of this process, if it has one; another process of the host has one now.
+pub(super) fn close() {
+    let exporter = lock(&EXPORTER).take();
+    if let Some(file) = exporter
+        .as_ref()
+        .and_then(|exporter| exporter.file.as_ref())
+    {
+        file.hand_over();
+    }
+}
+
 impl Exporter {
-    fn new(config: Config, job: &Job<'_>) -> Result<Self, Error> {
+    fn new(config: Config, job: &Job<'_>, patience: Duration) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::new(job));
-        let address = config.address.as_deref();
-        let server = address
-            .map(|address| server::start(address, config.token.as_deref(), Arc::clone(&metrics)))
-            .transpose()?;
+        let token = config.token.as_deref();
+        let start = |address| server::start(address, token, &metrics, patience);
+        let server = config.address.as_deref().map(start).transpose()?;
         let file = config.file.as_deref();
         let file = file
             .map(|path| TextFile::start(path, Arc::clone(&metrics)))

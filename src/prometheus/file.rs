@@ -37,6 +37,8 @@ struct Written {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
+    /// Whether another process writes the file from now on.
+    is_handed_over: bool,
     /// Whether the last write failed: the first failure is a warning.
     failed: bool,
 }
@@ -74,6 +76,11 @@ impl TextFile {
         })
     }
 
+    /// Leaves the file to another process: does not write it again.
+    pub(super) fn hand_over(&self) {
+        lock(&self.shared.state).is_handed_over = true;
+    }
+
     /// Writes the file now.
     pub(super) fn write_now(&self) {
         self.shared.try_write(&mut lock(&self.shared.state));
@@ -101,6 +108,9 @@ impl Written {
     }
 
     fn try_write(&self, state: &mut State) {
+        if state.is_handed_over {
+            return;
+        }
         let outcome = self.write();
         if let (Err(error), false) = (&outcome, state.failed) {
             let path = self.path.display();

@@ -41,6 +41,7 @@ pub(super) struct JobMetrics {
     pub(super) bytes: Counter,
     pub(super) messages: Counter,
     pub(super) fusion_threshold: Gauge<f64, AtomicU64>,
+    pub(super) gpu_fusion_threshold: Gauge<f64, AtomicU64>,
     pub(super) cycle_time: Gauge<f64, AtomicU64>,
     pub(super) last_step: Gauge<f64, AtomicU64>,
     pub(super) peers_lost: Counter,
@@ -110,6 +111,7 @@ impl JobMetrics {
             bytes: Counter::default(),
             messages: Counter::default(),
             fusion_threshold: Gauge::default(),
+            gpu_fusion_threshold: Gauge::default(),
             cycle_time: Gauge::default(),
             last_step: Gauge::default(),
             peers_lost: Counter::default(),
@@ -150,6 +152,12 @@ impl JobMetrics {
             "Fusion threshold in force, for tensors in host memory",
             Unit::Bytes,
             own.fusion_threshold.clone(),
+        );
+        registry.register_with_unit(
+            "gpu_fusion_threshold",
+            "Fusion threshold in force, for tensors in device memory",
+            Unit::Bytes,
+            own.gpu_fusion_threshold.clone(),
         );
         registry.register(
             "bytes",

@@ -49,6 +49,7 @@ impl Knobs {
 /// An address that cannot be listened on, a file that cannot be written, an invalid token.
 pub(crate) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Option<Recorder>, Error> {
     if job.identity.local_rank != 0 {
+        exporter::close(); // after a reset, another process may be the first one of the host
         return Ok(None);
     }
     exporter::open(knobs, job).map(|exporter| Some(Recorder::new(exporter)))

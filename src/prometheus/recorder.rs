@@ -54,6 +54,8 @@ impl Recorder {
         let settings = &cycle.settings.value;
         job.fusion_threshold
             .set(settings.fusion_threshold_bytes as f64);
+        job.gpu_fusion_threshold
+            .set(settings.device_threshold_bytes() as f64);
         job.cycle_time.set(settings.cycle_time_ns as f64 / 1e9);
     }
 

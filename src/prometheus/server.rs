@@ -1,7 +1,9 @@
 //! Listener for Prometheus: answers `/metrics` in the format that the client asks for.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::prometheus_text;
 use ronde_http::{Limits, Request, Response, Server, Token};
@@ -19,14 +21,19 @@ const PATH: &str = "/metrics";
 const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens on `address`. Clients must send the token in the file at `token`, if there is one.
+/// Interval between two attempts to listen.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Listens on `address`, which another process may use for `patience`. Clients must send the token
+/// in the file at `token`, if there is one.
 ///
 /// # Errors
 /// An invalid address or one that is in use; a file without a token.
 pub(super) fn start(
     address: &str,
     token: Option<&Path>,
-    metrics: Arc<Metrics>,
+    metrics: &Arc<Metrics>,
+    patience: Duration,
 ) -> Result<Server, Error> {
     let refused = |reason: String| {
         Error::Settings(SettingsError::Listen {
@@ -39,8 +46,18 @@ pub(super) fn start(
     let token = token.map(read_token).transpose()?;
     let is_open = token.is_none();
     let socket = ronde_http::address(address).map_err(|error| refused(error.to_string()))?;
-    let respond = move |request: &Request| respond(request, token.as_ref(), &metrics);
-    let server = Server::start(socket, Limits::default(), "ronde-metrics", respond);
+    let token = Arc::new(token);
+    let until = Instant::now() + patience;
+    let server = loop {
+        let (token, metrics) = (Arc::clone(&token), Arc::clone(metrics));
+        let respond = move |request: &Request| respond(request, (*token).as_ref(), &metrics);
+        let server = Server::start(socket, Limits::default(), "ronde-metrics", respond);
+        let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        if !server.as_ref().is_err_and(is_in_use) || Instant::now() >= until {
+            break server;
+        }
+        std::thread::sleep(RETRY);
+    };
     let server =
         server.map_err(|error| refused(format!("{error}{}", ronde_http::listen_hint(&error))))?;
     let address = server.address();

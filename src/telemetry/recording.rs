@@ -23,7 +23,7 @@ pub(super) fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
     }
 }
 
-/// Records an executed batch; `agreed` is the time at which the ranks agreed on its cycle.
+/// Records an executed batch; `agreed` is the time by which the ranks had agreed on it.
 pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
     let op = batch.members[0].submission.params.kind;
     if op == OpKind::Agree {

@@ -60,15 +60,13 @@ impl Watchers {
         }
     }
 
-    /// `agreed`: the time at which the ranks agreed on the present cycle.
+    /// `agreed`: the time by which the ranks had agreed on the batch.
     pub(super) fn executed(&mut self, batch: &Executed<'_>, agreed: Nanos) {
         let submissions = || batch.members.iter().map(|member| &member.submission);
         let is_of = |is: fn(&OpKind) -> bool| submissions().all(|one| is(&one.params.kind));
         if is_of(|kind| *kind == OpKind::Agree) {
             return;
         }
-        // A batch on a device may have been agreed on in an earlier cycle.
-        let agreed = agreed.min(batch.began);
         for submission in submissions().filter(|submission| !submission.is_absent()) {
             self.times.waited(submission.at, agreed);
         }

@@ -256,7 +256,7 @@ impl Documents {
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
                 };
-                let at = ready_ns(ticks, names.rank as u64)
+                let at = ready_ns(ticks, self.options.rank as u64)
                     .unwrap_or_else(|| self.line.reference_ns(ended));
                 let step = self.step(tensor.serial, at);
                 if let Some(document) = self.document(step) {
@@ -287,6 +287,7 @@ impl Documents {
         if let Some(document) = &mut self.horovod {
             document.format.batch();
         }
+        let rank = self.options.rank as u64;
         for member in batch.members.clone() {
             self.under_way = self.under_way.saturating_sub(1);
             let Some(tensor) = names.tensor(member.tensor) else {
@@ -312,7 +313,7 @@ impl Documents {
                 if let Some(submitted) = submitted.filter(|_| names.rank > 0) {
                     document
                         .format
-                        .own_negotiation(tensor, batch, names.rank as u64, submitted);
+                        .own_negotiation(tensor, batch, rank, submitted);
                 }
                 document.format.executed(tensor, names, batch, output);
                 self.written();

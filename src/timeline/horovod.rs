@@ -30,7 +30,7 @@
 //! (for peers).
 //!
 //! **Extensions.** The member `ronde` of pid 0's `process_labels` describes the writer: rank, size,
-//! local rank, host, backend, initial settings, the number of the segment if a file has grown too
+//! local rank, host, backend, settings at the beginning, the number of the segment if a file has grown too
 //! large, and the relation of the file's clock to rank 0's: `zero_ns` is the file's `ts` 0 on rank
 //! 0's clock, `offset_ns` the offset added to this rank's clock, `error_ns` its error bound,
 //! `drift_ppb` its rate of change and `drift_error_ppb` the error bound of that rate. Later
@@ -144,7 +144,7 @@ impl Format {
     /// Records that the ranks of an elastic job have changed, and describes this rank again.
     pub(super) fn reset(&mut self, options: &Options, line: Line, at: Nanos) {
         self.line = line;
-        self.settings = options.settings;
+        self.settings(options.settings, at);
         self.about(options);
         self.instant("RESET", at);
         self.text.raw(", \"args\": {\"reset\": ");

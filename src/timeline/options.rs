@@ -44,8 +44,6 @@ pub struct Options {
     /// Resets of the elastic job so far. With more than 0, the recording of this process is
     /// continued; without one, the names of new files have the number of the reset.
     pub resets: u64,
-    /// Most bytes of one batch on a GPU, where the settings allow more.
-    pub gpu_fusion_threshold_bytes: Option<u64>,
 }
 
 /// A trace in BytePS's format.
@@ -76,7 +74,6 @@ impl Default for Options {
             link: None,
             settings: Settings::default(),
             resets: 0,
-            gpu_fusion_threshold_bytes: None,
         }
     }
 }
@@ -119,7 +116,6 @@ impl Options {
             link: knobs.link,
             settings,
             resets: knobs.resets,
-            gpu_fusion_threshold_bytes: Some(knobs.gpu_fusion_threshold_bytes),
         }
     }
 

@@ -180,6 +180,6 @@ pub(crate) trait Doorbell: Send + Sync {
     /// Wakes this rank's own sleeper.
     fn wake_self(&self);
 
-    /// Announces that a driver has arrived or left.
+    /// Announces that a driver has arrived, or that one of those that have has left.
     fn present(&self, driver: bool);
 }

@@ -135,11 +135,12 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
         round.check(|outcome, victim, pid| {
             let text = &outcome.output;
             // A rank that is killed during the rendezvous is reported as missing there instead.
-            let met = text.contains("error after");
-            let named = text.contains(&format!("rank {victim}"))
-                || text.contains(&format!("process {pid}"));
-            let missed = text.contains("never met") && text.contains(&victim.to_string());
-            (named || missed) && (!met || outcome.status.success())
+            let names = [
+                format!("rank {victim}"),
+                format!("ranks [{victim}]"),
+                format!("process {pid}"),
+            ];
+            names.iter().any(|name| text.contains(name)) && outcome.status.success()
         });
     }
 }
@@ -297,9 +298,9 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
     const RANKS: usize = 3;
     // In which the other ranks come, on a busy machine too.
     let limits = [
-        ("HOROVOD_START_TIMEOUT", "8"),
+        ("HOROVOD_START_TIMEOUT", "15"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
-        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "8"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "15"),
     ];
     let mut draw = Draw(0x570b);
     let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
@@ -329,7 +330,7 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
         {
             let text = &outcome.output;
             let names = [
-                format!("ranks [{victim}] did not arrive within 8 s"),
+                format!("ranks [{victim}] did not arrive within 15 s"),
                 format!("ranks [{victim}] (processes [{pid}]) arrived but did not answer"),
                 format!("rank {victim} has not answered"),
                 // It was stopped after its last answer and before its first tensor, and no rank
@@ -342,7 +343,7 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
             );
             // At most two limits one after the other.
             assert!(
-                outcome.took < 2 * Duration::from_secs(8) + DEADLINE,
+                outcome.took < 2 * Duration::from_secs(15) + DEADLINE,
                 "round {round}: {text}"
             );
         }
@@ -572,9 +573,13 @@ fn an_idle_job_uses_no_cpu() {
                 .collect();
             fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
         };
-        let before = ticks();
-        std::thread::sleep(Duration::from_secs(2));
-        let used = ticks() - before; // hundredths of a second
+        // The least of three intervals: interrupts count for the thread that they meet.
+        let used = (0..3).map(|_| {
+            let before = ticks();
+            std::thread::sleep(Duration::from_secs(2));
+            ticks() - before // hundredths of a second
+        });
+        let used = used.min().expect("three");
         assert!(
             used <= 4,
             "an idle rank used {used} ticks in two seconds: something spins"

@@ -103,6 +103,43 @@ fn a_stopped_rank_is_named_with_its_host() {
     lost_by("tcp::a_stopped_rank_is_named_with_its_host", Signal::STOP);
 }
 
+/// Ranks 0 and 1 exchange data for a while, as rank 1 is stopped meanwhile. Rank 2 has none, and
+/// leaves at once.
+#[test]
+fn a_rank_that_is_not_needed_any_more_may_leave_during_an_operation_of_others() {
+    let test = "tcp::a_rank_that_is_not_needed_any_more_may_leave_during_an_operation_of_others";
+    const ROWS: usize = 64 << 20;
+    let job = start_separately(test, 3, &[TCP], || {
+        let context = context().expect("the job starts");
+        sum(&context, 9).expect("all live");
+        let rows = if context.rank() == 2 { 0 } else { ROWS };
+        let splits = match context.rank() {
+            0 => [0, rows, 0],
+            1 => [rows, 0, 0],
+            _ => [0; 3],
+        };
+        let goes_on = (context.rank() == 1).then(|| {
+            std::process::Command::new("sh")
+                .args(["-c", &format!("sleep 2; kill -CONT {}", std::process::id())])
+                .spawn()
+                .expect("there is a shell")
+        });
+        let handle = context.alltoall("x", vec![1u8; rows], &[rows], &splits);
+        let handle = handle.expect("in");
+        if let Some(mut goes_on) = goes_on {
+            std::thread::sleep(Duration::from_millis(20));
+            kill_process(getpid(), Signal::STOP).expect("it may");
+            goes_on.wait().expect("its child");
+        }
+        let gathered = handle.wait().expect("nobody else was needed");
+        assert_eq!(gathered.tensor.len(), rows);
+    });
+    let Some(job) = job else { return };
+    for (rank, outcome) in job.finish().iter().enumerate() {
+        assert!(outcome.status.success(), "rank {rank}: {}", outcome.output);
+    }
+}
+
 #[test]
 fn a_context_can_be_left_and_joined_again() {
     let test = "tcp::a_context_can_be_left_and_joined_again";

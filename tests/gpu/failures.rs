@@ -245,7 +245,8 @@ fn step_ahead(context: &Context, device: u32, tensors: &[CudaVec<f32>]) -> Resul
     for handle in handles? {
         handle.wait()?;
         assert!(handle.is_ahead());
-        handle.put_before(0)?;
+        // SAFETY: the default stream.
+        unsafe { handle.put_before(0)? };
     }
     Ok(())
 }

@@ -280,6 +280,10 @@ fn the_tuner_works_on_a_gpu() {
         thresholds_mb.iter().any(|mb| mb != "32"),
         "{thresholds_mb:?}"
     );
+    let text = std::fs::read_to_string(&log).expect("a log");
+    let (header, rows) = text.split_once('\n').expect("rows");
+    assert!(header.ends_with(",on_gpu"), "{header}");
+    assert!(rows.lines().all(|row| row.ends_with(",1")), "{rows}");
 }
 
 /// Returns the thresholds in the complete rows of a log of the tuner, MiB; none if there is no log

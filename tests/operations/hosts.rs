@@ -247,6 +247,11 @@ fn sets(context: &Context) {
     }
 }
 
+/// Whether the ranks are on one host, and its hosts are those of [`context`].
+fn are_made_up() -> bool {
+    std::env::var_os("RONDE_HOST_ID").is_some()
+}
+
 /// Runs `body` on one rank for each letter of `hosts`, which names the rank's host, with these
 /// process sets.
 fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Context)) {
@@ -257,12 +262,23 @@ fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Conte
 
 #[test]
 fn two_hosts_by_turns() {
-    on_hosts("hosts::two_hosts_by_turns", "abab", &[], rounds);
+    on_hosts("hosts::two_hosts_by_turns", "abab", &[], |context| {
+        assert!(context.is_homogeneous() || !are_made_up());
+        rounds(context);
+    });
 }
 
 #[test]
 fn three_hosts_of_two_one_and_one() {
-    on_hosts("hosts::three_hosts_of_two_one_and_one", "aabc", &[], rounds);
+    on_hosts(
+        "hosts::three_hosts_of_two_one_and_one",
+        "aabc",
+        &[],
+        |context| {
+            assert!(!context.is_homogeneous() || !are_made_up());
+            rounds(context);
+        },
+    );
 }
 
 #[test]
@@ -279,6 +295,41 @@ fn process_sets_are_hierarchical_where_they_can() {
         "aabb",
         &made,
         sets,
+    );
+}
+
+/// A flat allgather among this many hosts sends a window of a hierarchical one in several rounds.
+#[test]
+fn many_hosts_gather_several_windows_at_a_time() {
+    on_hosts(
+        "hosts::many_hosts_gather_several_windows_at_a_time",
+        "aabcdefghijklm",
+        &[],
+        |context| {
+            const ROWS: usize = 200_000; // of 4 bytes: four windows of 256 KiB
+            let element = |rank: usize, round: usize, index: usize| {
+                ((rank << 24) ^ (round << 20)) as i32 ^ index as i32
+            };
+            if context.rank() == 0 {
+                let change = PartialSettings {
+                    hierarchical_allgather: Some(true),
+                    ..PartialSettings::default()
+                };
+                context.set_settings(change).expect("rank 0 may");
+            }
+            for round in 0..4 {
+                let own: Vec<i32> = (0..ROWS)
+                    .map(|index| element(context.rank(), round, index))
+                    .collect();
+                let gathered = context.allgather("rows", own, &[ROWS]).expect("in");
+                let gathered = gathered.wait().expect("out").tensor;
+                for (rank, rows) in gathered.chunks_exact(ROWS).enumerate() {
+                    let is_right =
+                        |(index, found): (usize, &i32)| *found == element(rank, round, index);
+                    assert!(rows.iter().enumerate().all(is_right), "of rank {rank}");
+                }
+            }
+        },
     );
 }
 

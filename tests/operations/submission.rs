@@ -144,7 +144,7 @@ fn broadcast_barrier_scale_factors_and_borrowed_slices() {
             context
                 .scope(|scope| {
                     let first = scope.allreduce("a", &mut a, ReduceOp::Sum)?;
-                    scope.allreduce("b", &mut b, ReduceOp::Max)?; // not waited for: the scope does
+                    drop(scope.allreduce("b", &mut b, ReduceOp::Max)?); // the scope waits for it
                     first.wait()
                 })
                 .expect("out");

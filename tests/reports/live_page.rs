@@ -142,8 +142,9 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
         // A server that gets little time combines steps, so no row has to begin at step 100.
         let number = |value: &Value| value.as_u64().expect("a number");
         let step = page.wait("steps", |row| number(&row[0]) + number(&row[1]) > 100);
+        // A step after one that ended late is short.
         let step_ms = step[2].as_f64().expect("a number");
-        assert!((8.0..8000.0).contains(&step_ms), "{step}");
+        assert!(step_ms > 0.0 && step_ms < 8000.0, "{step}");
         assert_eq!(step[6], 0.5, "{step}");
         // Rank 1 is late in most steps, but not in those at which rank 0 has just got no time.
         page.wait("ranks", |ranks| {

@@ -102,6 +102,10 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
                 value(&text, "ronde_fusion_threshold_bytes"),
                 (128 << 20) as f64
             );
+            assert_eq!(
+                value(&text, "ronde_gpu_fusion_threshold_bytes"),
+                (32 << 20) as f64
+            );
             // Rank 0 waits for rank 1 in nearly the whole step, and is blocked meanwhile.
             let exposed = value(&text, "ronde_communication_exposed_seconds_total");
             assert!(exposed > 0.75 * late_s * STEPS as f64, "{text}");

@@ -257,6 +257,13 @@ fn other_networks_and_more_ranks() {
     ] {
         assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
     }
+    // Of a recording with hierarchical allreduces only such are predicted.
+    let hierarchical = PROFILE.replacen('{', r#"{"is_hierarchical": true, "#, 1);
+    std::fs::write(folder.path().join("p.json"), hierarchical).unwrap();
+    let output = replay(folder.path(), &arguments);
+    assert_eq!(stdout(&output).lines().count(), 1 + 2 * (2 + 2));
+    let warned = unwrapped(&String::from_utf8_lossy(&output.stderr));
+    assert!(warned.contains("recorded as hierarchical ones"), "{warned}");
 }
 
 #[test]

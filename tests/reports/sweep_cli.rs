@@ -310,7 +310,7 @@ fn ranks_that_crash_or_hang_cost_one_measurement() {
     assert_eq!(failed(&rows), 2, "{rows:?}");
     assert!(
         rows.iter()
-            .any(|row| row.reason == "it hangs: no step in 8 s"),
+            .any(|row| row.reason.starts_with("it hangs: no step in ")), // 8 s, or 20 steps
         "{rows:?}"
     );
     assert_eq!(grid(&rows, 0).len(), 12, "the sweep goes on");
@@ -436,12 +436,12 @@ fn a_folder_belongs_to_one_sweep() {
 fn a_budget_ends_the_sweep() {
     let folder = folder();
     let out = folder.path().join("out");
-    let arguments = "--profile job.txt -np 2 --compute-ms 20 --fusion-mb 0,0.1 --cycle-ms 1 --repeats 50 --steps 1000 --budget 6s \
+    let arguments = "--profile job.txt -np 2 --compute-ms 20 --fusion-mb 0,0.1 --cycle-ms 1 --repeats 50 --steps 1000 --budget 10s \
                      --out out";
     let began = Instant::now();
     let printed = unwrapped(&stdout(&sweep(folder.path(), arguments).output().unwrap()));
-    assert!(began.elapsed() < PATIENCE / 2);
-    assert!(printed.contains("budget of 6.0 s"), "{printed}");
+    assert!(began.elapsed() < PATIENCE);
+    assert!(printed.contains("budget of 10 s"), "{printed}");
     let rows = rows(&out);
     // On a busy machine, the start of the ranks may take most of the budget.
     assert!(!grid(&rows, 0).is_empty(), "the first block is begun");

@@ -13,6 +13,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::resume_unwind;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -213,39 +214,50 @@ impl Job {
     }
 }
 
-/// Waits for a rank of a job that began at `began`, in a thread.
+/// Waits for a rank of a job that began at `began`, in a thread, which panics if it kills the rank.
 fn outcome(mut rank: Child, began: Instant) -> JoinHandle<Outcome> {
     std::thread::spawn(move || {
-        let (mut out, mut err) = (rank.stdout.take(), rank.stderr.take());
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            err.as_mut().map(|err| err.read_to_string(&mut text));
-            text
-        });
-        let mut output = String::new();
-        out.as_mut().map(|out| out.read_to_string(&mut output));
-        let status = wait(&mut rank);
-        output += &errors.join().expect("reading does not panic");
+        let texts = [read(rank.stdout.take()), read(rank.stderr.take())];
+        let (status, is_killed) = wait(&mut rank, began);
+        let took = began.elapsed();
+        let output = texts.map(joined).concat();
+        assert!(
+            !is_killed,
+            "a rank has not ended within {PATIENCE:?}:\n{output}"
+        );
         Outcome {
             status,
             output,
-            took: began.elapsed(),
+            took,
         }
     })
 }
 
-fn joined(wait: JoinHandle<Outcome>) -> Outcome {
-    wait.join().expect("waiting does not panic")
+/// Reads a stream to its end, in a thread.
+fn read(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes); // the rank may be killed
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }
 
-fn wait(rank: &mut Child) -> ExitStatus {
-    let began = Instant::now();
+fn joined<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Waits for a rank; kills it after [`PATIENCE`], and says so.
+fn wait(rank: &mut Child, began: Instant) -> (ExitStatus, bool) {
+    let mut is_killed = false;
     loop {
         if let Some(status) = rank.try_wait().expect("a child can be waited for") {
-            return status;
+            return (status, is_killed);
         }
         if began.elapsed() > PATIENCE {
             rank.kill().expect("a child can be killed");
+            is_killed = true;
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -274,7 +274,10 @@ fn after_a_rank_has_died_a_call_names_it() {
         return;
     };
     let outcomes = job.finish();
-    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+    for rank in [0, 2] {
+        assert!(outcomes[rank].status.success(), "{}", outcomes[rank].output);
+    }
+    assert!(!outcomes[1].status.success(), "it has aborted");
 }
 
 #[test]

@@ -68,5 +68,6 @@ pub(crate) fn paste(point: &Point, in_force: &Point) -> Paste {
         fusion_threshold_bytes: point.fusion_threshold_bytes,
         cycle_time_ms: short(point.cycle_time_ms),
         switches,
+        ..Paste::default()
     }
 }

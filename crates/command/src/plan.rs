@@ -61,6 +61,8 @@ pub struct Plan {
     seed: u64,
     /// Whether the metric is the wall time, which bounds a run while it runs.
     by_wall: bool,
+    /// Most pairs of a comparison that has begun under a plan of perhaps other limits.
+    pairs: Option<usize>,
 }
 
 /// A search that cannot be made.
@@ -141,6 +143,7 @@ impl Plan {
             check_tolerance: None,
             seed: SEED,
             by_wall: false,
+            pairs: None,
         })
     }
 
@@ -169,6 +172,31 @@ impl Plan {
     #[must_use]
     pub fn by_wall(self, by_wall: bool) -> Self {
         Self { by_wall, ..self }
+    }
+
+    /// Returns the plan with the length of a comparison that has begun: [`Plan::pairs`] of the plan
+    /// that began it.
+    ///
+    /// The looks at a comparison share one error, so its length cannot change once it has begun, and
+    /// one that has ended is not taken up again.
+    #[must_use]
+    pub fn comparing(self, pairs: Option<usize>) -> Self {
+        let pairs = pairs.map(|pairs| pairs.min(PAIRS[1]));
+        Self { pairs, ..self }
+    }
+
+    /// Most pairs of the comparison, if it has begun: those that it has, if runs or budget ended it.
+    pub fn pairs(&self, rows: &[Row]) -> Option<usize> {
+        let compared = rows.iter().filter(|row| row.phase == Phase::Compare);
+        let compared = Some(compared.count()).filter(|compared| *compared > 0)?;
+        let proposal = self.proposal(rows);
+        let is_done = self.next_by(rows, proposal.as_ref()) == Task::Done;
+        let candidate = proposal.and_then(|proposal| self.candidate(&proposal))?;
+        let decision = self.comparison(rows, &candidate).decision();
+        Some(match is_done && decision == Decision::Undecided {
+            true => compared / 2,
+            false => self.pairs_of(rows),
+        })
     }
 
     /// Parameters.
@@ -255,7 +283,9 @@ impl Plan {
 
     /// The limit of a run of the search: none for the start, which all others are compared with.
     fn limit(&self, rows: &[Row], setting: &Setting) -> Limit {
-        let measured = rows.iter().filter_map(|row| match &row.outcome {
+        let start_check = check_of(rows, &self.start());
+        let valid = rows.iter().filter(|row| !self.is_refused(row, start_check));
+        let measured = valid.filter_map(|row| match &row.outcome {
             Outcome::Measured { value, figures, .. } => Some((*value, figures)),
             _ => None,
         });
@@ -301,17 +331,14 @@ impl Plan {
     /// One observation of each setting that the search has run, in the order of the first runs.
     fn observations(&self, rows: &[&Row]) -> Vec<(Setting, Observation)> {
         let groups = by_setting(rows.iter().copied());
-        let best = rows
-            .iter()
+        let start_check = check_of(rows.iter().copied(), &self.start());
+        let valid = rows.iter().filter(|row| !self.is_refused(row, start_check));
+        let best = valid
             .filter_map(|row| row.outcome.value())
             .fold(f64::INFINITY, f64::min);
         let noise = noise(&groups);
-        let start_check = check_of(rows.iter().copied(), &self.start());
         let of = |own: &[&Row]| {
-            let is_refused = own.iter().any(|row| {
-                let check = row.outcome.check();
-                check.is_some_and(|check| self.differs(start_check, check))
-            });
+            let is_refused = own.iter().any(|row| self.is_refused(row, start_check));
             let values: Vec<f64> = own.iter().filter_map(|row| row.outcome.value()).collect();
             let is_stopped = own.iter().any(|row| row.outcome.is_stopped());
             if is_refused || values.len() < own.len() {
@@ -334,6 +361,12 @@ impl Plan {
         groups
             .map(|(setting, own)| ((*setting).clone(), of(own)))
             .collect()
+    }
+
+    /// Whether a run computes something else than the start.
+    fn is_refused(&self, row: &Row, start_check: f64) -> bool {
+        let check = row.outcome.check();
+        check.is_some_and(|check| self.differs(start_check, check))
     }
 
     /// Whether a check value differs from the start's by more than the tolerance. An unknown value,
@@ -364,6 +397,9 @@ impl Plan {
 
     /// Most pairs of the comparison after a search of these runs.
     fn pairs_of(&self, rows: &[Row]) -> usize {
+        if let Some(pairs) = self.pairs {
+            return pairs;
+        }
         let searched = rows.iter().filter(|row| row.phase == Phase::Search).count();
         // The comparison gets all runs that the search left.
         let left = self.runs.saturating_sub(searched) / 2;

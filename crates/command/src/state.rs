@@ -32,6 +32,9 @@ pub struct State {
     pub identity: Identity,
     /// Runs so far.
     pub rows: Vec<Row>,
+    /// [`Plan::pairs`](crate::Plan::pairs) after them; earlier versions do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<usize>,
 }
 
 /// A state file that cannot be used.
@@ -75,6 +78,7 @@ impl State {
             ronde_tune_command: VERSION,
             identity,
             rows: Vec::new(),
+            pairs: None,
         }
     }
 
@@ -224,6 +228,7 @@ mod tests {
                 seconds: 0.5,
             });
         }
+        state.pairs = Some(5);
         state.save(&path).unwrap();
         assert_eq!(load("a").unwrap(), Some(state.clone()));
         let error = |command: &str| load(command).unwrap_err().to_string();

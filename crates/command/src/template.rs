@@ -182,10 +182,12 @@ impl Template {
         let variables = self.variables.iter().map(|(_, text)| text.as_str());
         let values = self.config.iter().flat_map(|config| &config.values);
         let values = values.map(|(_, text)| text.as_str());
-        let texts: Vec<&str> = arguments.chain(variables).chain(values).collect();
-        let has = |name: &str| texts.iter().any(|text| text.contains(&placeholder(name)));
+        let on_command: Vec<&str> = arguments.chain(variables).collect();
+        let texts: Vec<&str> = on_command.iter().copied().chain(values).collect();
+        let is_in =
+            |texts: &[&str], name| texts.iter().any(|text| text.contains(&placeholder(name)));
         for parameter in parameters {
-            if !has(parameter.name()) {
+            if !is_in(&texts, parameter.name()) {
                 return Err(TemplateError::Unused {
                     name: parameter.name().to_owned(),
                     similar: unknown(&texts, parameters),
@@ -193,7 +195,7 @@ impl Template {
             }
         }
         match &self.config {
-            Some(config) if !has(CONFIG) => Err(TemplateError::ConfigUnused {
+            Some(config) if !is_in(&on_command, CONFIG) => Err(TemplateError::ConfigUnused {
                 path: config.path.clone(),
             }),
             _ => Ok(()),
@@ -209,23 +211,21 @@ impl Template {
             }
             text
         };
+        let with_path = |text: &str| match &self.config {
+            Some(_) => fill(text).replace(&placeholder(CONFIG), &config_path.to_string_lossy()),
+            None => fill(text),
+        };
         let word = |word: &OsString| -> OsString {
             let Some(text) = word.to_str() else {
                 return word.clone();
             };
-            let text = fill(text);
-            match &self.config {
-                Some(_) => text
-                    .replace(&placeholder(CONFIG), &config_path.to_string_lossy())
-                    .into(),
-                None => text.into(),
-            }
+            with_path(text).into()
         };
         let variables = self.variables.iter();
         Filled {
             command: self.command.iter().map(word).collect(),
             variables: variables
-                .map(|(name, text)| (name.clone(), fill(text)))
+                .map(|(name, text)| (name.clone(), with_path(text)))
                 .collect(),
             config: self
                 .config

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::Event;
 
-/// Most steps in the queue. The server empties it twice a second, so a job loses steps only if it
-/// has more than this many in half a second.
+/// Most steps in the queue. The server empties it at least twice a second, so a job loses steps only
+/// if it has more than this many in half a second.
 const STEPS_MAX: usize = 8192;
 
 /// Most events in the queue.

@@ -38,6 +38,11 @@ pub enum HostError {
     /// A character that the name of a host does not contain.
     #[error("a host name cannot contain {0:?}; write a host name, user@host or an address")]
     Character(char),
+    /// Slurm's form of several hosts.
+    #[error(
+        "this is a list of hosts in Slurm's form; write each of them, as `scontrol show hostnames` does"
+    )]
+    List,
     /// `@` without a user or a host.
     #[error("there is no user before '@', or no host after it")]
     User,
@@ -97,6 +102,8 @@ pub fn check_host(host: &str) -> Result<(), HostError> {
         Err(HostError::Character(character))
     } else if parts.any(str::is_empty) {
         Err(HostError::User)
+    } else if name_of(host).find('[').is_some_and(|at| at > 0) {
+        Err(HostError::List)
     } else if name_of(host).contains(':') && !is_ipv6(name_of(host)) {
         Err(HostError::Colons)
     } else {

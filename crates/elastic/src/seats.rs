@@ -10,15 +10,18 @@ use std::sync::Arc;
 pub(crate) struct Candidate<'a> {
     pub(crate) member: MemberId,
     pub(crate) host: &'a str,
-    /// Its rank in the last generation; `None` for a new process, which has no state.
+    /// Its rank in the last generation; `None` for a process that has no state.
     pub(crate) rank: Option<usize>,
+    /// Its number among the ranks of its host in the last generation of which it was a member.
+    pub(crate) local_rank: Option<usize>,
 }
 
 /// Gives each candidate its rank.
 ///
 /// Ranks fill the hosts in order. Hosts with members of the last generation come first, in the
-/// order of their ranks; within a host, a member whose rank is in the host's part keeps it. The
-/// first member of the last generation, in that order, gets rank 0.
+/// order of their ranks. Within a host, members keep their local ranks where that is possible: a
+/// process has chosen its GPU by its local rank, and the first one of a host serves the metrics.
+/// Rank 0 is a member that has the state of the training.
 pub(crate) fn seats(generation: u64, candidates: &[Candidate<'_>]) -> Vec<(MemberId, Seat)> {
     let mut hosts: BTreeMap<&str, Vec<&Candidate<'_>>> = BTreeMap::new();
     for candidate in candidates {
@@ -34,7 +37,7 @@ pub(crate) fn seats(generation: u64, candidates: &[Candidate<'_>]) -> Vec<(Membe
     let mut seats = Vec::new();
     let mut first = 0;
     for (host, members) in hosts.iter().enumerate() {
-        for (local_rank, member) in within_host(members, first).into_iter().enumerate() {
+        for (local_rank, member) in within_host(members, host == 0).into_iter().enumerate() {
             let seat = Seat {
                 generation,
                 rank: first + local_rank,
@@ -53,16 +56,17 @@ fn order(candidate: &Candidate<'_>) -> usize {
     candidate.rank.unwrap_or(usize::MAX)
 }
 
-/// Orders one host's members, which are sorted by their last ranks and get the ranks from `first`.
-fn within_host(members: &[&Candidate<'_>], first: usize) -> Vec<MemberId> {
+/// Orders the members of a host, which are sorted by their last ranks; on the first host, the first
+/// one has the state that the others copy.
+fn within_host(members: &[&Candidate<'_>], is_first: bool) -> Vec<MemberId> {
     let mut seats = vec![None; members.len()];
     let mut others = Vec::new();
+    let mut with_state = members.iter().filter(|candidate| candidate.rank.is_some());
+    let is_0_free = !with_state.any(|candidate| candidate.local_rank == Some(0));
     for (index, candidate) in members.iter().enumerate() {
-        // Rank 0 has the state that the others copy: never a new process beside an old one.
-        let kept = match candidate.rank {
-            Some(_) if index == 0 && first == 0 => Some(0),
-            Some(rank) => rank.checked_sub(first),
-            None => None,
+        let kept = match is_first && is_0_free && index == 0 {
+            true => Some(0),
+            false => candidate.local_rank,
         };
         match kept.and_then(|local_rank| seats.get_mut(local_rank)) {
             Some(seat @ None) => *seat = Some(candidate.member),
@@ -78,14 +82,18 @@ fn within_host(members: &[&Candidate<'_>], first: usize) -> Vec<MemberId> {
 mod tests {
     use super::*;
 
+    /// Last rank and local rank of a candidate.
+    type Last = Option<(usize, usize)>;
+
     /// Members in the order of their ranks, with the host of each.
-    fn seated(candidates: &[(u64, &str, Option<usize>)]) -> Vec<(u64, usize)> {
+    fn seated(candidates: &[(u64, &str, Last)]) -> Vec<(u64, usize)> {
         let candidates: Vec<_> = candidates
             .iter()
-            .map(|&(member, host, rank)| Candidate {
+            .map(|&(member, host, last)| Candidate {
                 member: MemberId(member),
                 host,
-                rank,
+                rank: last.map(|(rank, _)| rank),
+                local_rank: last.map(|(_, local_rank)| local_rank),
             })
             .collect();
         let mut seats = seats(1, &candidates);
@@ -107,20 +115,46 @@ mod tests {
     #[test]
     fn a_replacement_takes_the_free_rank() {
         let now = [
-            (1, "a", Some(0)),
-            (3, "a", Some(2)),
+            (1, "a", Some((0, 0))),
+            (3, "a", Some((2, 2))),
             (4, "a", None),
-            (5, "b", Some(3)),
+            (5, "b", Some((3, 0))),
         ];
         assert_eq!(seated(&now), [(1, 0), (4, 0), (3, 0), (5, 1)]);
     }
 
     #[test]
     fn ranks_keep_their_numbers_when_a_host_is_added_or_a_later_one_is_lost() {
-        let added = [(1, "b", Some(0)), (2, "b", Some(1)), (9, "a", None)];
+        let added = [
+            (1, "b", Some((0, 0))),
+            (2, "b", Some((1, 1))),
+            (9, "a", None),
+        ];
         assert_eq!(seated(&added), [(1, 0), (2, 0), (9, 1)]);
-        let lost = [(1, "c", Some(0)), (2, "c", Some(1)), (3, "b", Some(2))];
+        let lost = [
+            (1, "c", Some((0, 0))),
+            (2, "c", Some((1, 1))),
+            (3, "b", Some((2, 0))),
+        ];
         assert_eq!(seated(&lost), [(1, 0), (2, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn local_ranks_stay_when_an_earlier_host_has_fewer_ranks() {
+        let now = [
+            (1, "a", Some((0, 0))),
+            (3, "b", Some((2, 0))),
+            (4, "b", Some((3, 1))),
+            (5, "b", Some((4, 2))),
+        ];
+        assert_eq!(seated(&now), [(1, 0), (3, 1), (4, 1), (5, 1)]);
+        // The first one of a host has ended: the last one takes its place.
+        let ended = [
+            (1, "a", Some((0, 0))),
+            (4, "b", Some((3, 1))),
+            (5, "b", Some((4, 2))),
+        ];
+        assert_eq!(seated(&ended), [(1, 0), (5, 1), (4, 1)]);
     }
 
     #[test]
@@ -128,11 +162,11 @@ mod tests {
         let now = [
             (7, "a", None),
             (8, "a", None),
-            (2, "a", Some(1)),
-            (3, "b", Some(2)),
+            (2, "a", Some((1, 1))),
+            (3, "b", Some((2, 0))),
         ];
         assert_eq!(seated(&now), [(2, 0), (7, 0), (8, 0), (3, 1)]);
-        let lost = [(7, "a", None), (3, "b", Some(2))];
+        let lost = [(7, "a", None), (3, "b", Some((2, 0)))];
         assert_eq!(seated(&lost), [(3, 0), (7, 1)]);
     }
 }

@@ -89,7 +89,7 @@ fn a_stream_has_a_first_message_further_ones_and_a_last_one() {
 #[test]
 fn a_slow_client_is_disconnected_and_others_go_on() {
     let limits = Limits {
-        stream_bytes: 256 << 10,
+        stream_bytes: 4 << 20, // of a client that gets no time for a moment
         ..Limits::default()
     };
     let (server, _ended) = ticking(64 << 10, limits);

@@ -52,6 +52,9 @@ const NAMES: [(&str, &str); 4] = [
 pub struct Paste {
     /// Fusion threshold, bytes.
     pub fusion_threshold_bytes: u64,
+    /// Threshold of the host, bytes, if the lower one of GPUs limits the batches: then the latter
+    /// is the one to change.
+    pub host_threshold_bytes: Option<u64>,
     /// Cycle time, ms, formatted with the digits to print.
     pub cycle_time_ms: String,
     /// Switches, in the order of [`Switch::ALL`]; `None` is omitted.
@@ -61,10 +64,12 @@ pub struct Paste {
 impl Paste {
     /// Formats the setting as `HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5`.
     pub fn environment(&self) -> String {
-        let mut line = format!(
-            "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
-            self.fusion_threshold_bytes, self.cycle_time_ms
+        let bytes = self.fusion_threshold_bytes;
+        let thresholds = self.thresholds(
+            format!("HOROVOD_FUSION_THRESHOLD={bytes}"),
+            format!("RONDE_GPU_FUSION_THRESHOLD={bytes}"),
         );
+        let mut line = format!("{thresholds} HOROVOD_CYCLE_TIME={}", self.cycle_time_ms);
         for (switch, on) in self.switches() {
             line += &match switch {
                 Switch::CacheEnabled => format!(" HOROVOD_CACHE_CAPACITY={}", capacity(on)),
@@ -81,10 +86,11 @@ impl Paste {
     /// Formats the setting as `--fusion-threshold-mb 16 --cycle-time-ms 2.5`; `fusion_mb` is the
     /// threshold in whole MiB, the only form that `horovodrun` accepts.
     pub fn flags(&self, fusion_mb: u64) -> String {
-        let mut line = format!(
-            "--fusion-threshold-mb {fusion_mb} --cycle-time-ms {}",
-            self.cycle_time_ms
+        let thresholds = self.thresholds(
+            format!("--fusion-threshold-mb {fusion_mb}"),
+            format!("--gpu-fusion-threshold {}", self.fusion_threshold_bytes),
         );
+        let mut line = format!("{thresholds} --cycle-time-ms {}", self.cycle_time_ms);
         for (switch, on) in self.switches() {
             let no = if on { "" } else { "no-" };
             line += &match switch {
@@ -93,6 +99,15 @@ impl Paste {
             };
         }
         line
+    }
+
+    /// The threshold of the host, of GPUs, or both.
+    fn thresholds(&self, of_host: String, of_gpus: String) -> String {
+        match self.host_threshold_bytes {
+            None => of_host,
+            Some(host) if self.fusion_threshold_bytes <= host => of_gpus,
+            Some(_) => format!("{of_host} {of_gpus}"),
+        }
     }
 
     fn switches(&self) -> impl Iterator<Item = (Switch, bool)> {
@@ -134,6 +149,33 @@ mod tests {
             paste
                 .flags(16)
                 .ends_with(" 2.5 --no-hierarchical-allgather --cache-capacity 1024")
+        );
+    }
+
+    #[test]
+    fn on_gpus_the_lower_threshold_is_the_one_to_change() {
+        let line = |fusion_threshold_bytes| {
+            let paste = Paste {
+                fusion_threshold_bytes,
+                host_threshold_bytes: Some(64),
+                cycle_time_ms: "1".to_owned(),
+                ..Paste::default()
+            };
+            [paste.environment(), paste.flags(1)]
+        };
+        assert_eq!(
+            line(64),
+            [
+                "RONDE_GPU_FUSION_THRESHOLD=64 HOROVOD_CYCLE_TIME=1",
+                "--gpu-fusion-threshold 64 --cycle-time-ms 1"
+            ]
+        );
+        assert_eq!(
+            line(65),
+            [
+                "HOROVOD_FUSION_THRESHOLD=65 RONDE_GPU_FUSION_THRESHOLD=65 HOROVOD_CYCLE_TIME=1",
+                "--fusion-threshold-mb 1 --gpu-fusion-threshold 65 --cycle-time-ms 1"
+            ]
         );
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use mio::net::TcpStream;
+use mio::net::{TcpListener, TcpStream};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::error::NetError;
@@ -17,6 +18,9 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer that is missing for [`USER_TIMEOUT`] ends the connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most connections that wait to be accepted: the kernel's own limit is lower on most systems.
+const BACKLOG: i32 = 4096;
 
 /// Addresses of the host `name`, a name or an address of either IP version, with `port`; in the
 /// order in which the resolver prefers them.
@@ -131,14 +135,52 @@ fn list(interfaces: &Interfaces, is_shown: impl Fn(&IpAddr) -> bool) -> String {
     }
 }
 
-/// Begins to connect to `to`, from the address `from` if one is given.
-pub(crate) fn connect(to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<TcpStream> {
-    let family = match to {
+/// Where a rank that finds rank 0 at `server` reaches the rank that is known at `address`. A rank
+/// that has found rank 0 at a loopback address is on rank 0's host.
+pub(crate) fn seen_from(server: SocketAddr, address: SocketAddr) -> SocketAddr {
+    match address.ip().is_loopback() && !server.ip().is_loopback() {
+        true => SocketAddr::new(server.ip(), address.port()),
+        false => address,
+    }
+}
+
+/// Listens on `address`; the unspecified one of IPv6 stands for both versions, whatever the
+/// system's default (`net.ipv6.bindv6only`).
+pub(crate) fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = bound(address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from_std(std::net::TcpListener::from(socket)))
+}
+
+/// A socket that is bound to `address`, which other sockets may be bound to as well; see [`listener`].
+pub(crate) fn bound(address: SocketAddr) -> std::io::Result<OwnedFd> {
+    let socket = socket(address)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A nonblocking socket for connections from or to addresses like `address`.
+fn socket(address: SocketAddr) -> std::io::Result<OwnedFd> {
+    let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}
+
+/// Begins to connect to `to`, from the address `from` if one is given.
+pub(crate) fn connect(to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<TcpStream> {
+    let socket = socket(to)?;
     if let Some(from) = from {
         rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
     }
@@ -177,6 +219,28 @@ mod tests {
                 .to_string()
                 .starts_with("the host name no-such-host.invalid has no address")
         );
+    }
+
+    #[test]
+    fn ranks_of_rank_0s_host_are_reached_as_rank_0_is() {
+        let of = |server: &str, address: &str| {
+            seen_from(server.parse().unwrap(), address.parse().unwrap()).to_string()
+        };
+        assert_eq!(of("192.0.2.1:77", "127.0.0.1:4000"), "192.0.2.1:4000");
+        assert_eq!(of("192.0.2.1:77", "[::1]:4000"), "192.0.2.1:4000");
+        assert_eq!(of("192.0.2.1:77", "198.51.100.7:4000"), "198.51.100.7:4000");
+        assert_eq!(of("127.0.1.1:77", "127.0.0.1:4000"), "127.0.0.1:4000");
+    }
+
+    #[test]
+    fn a_listener_on_all_interfaces_accepts_both_versions() {
+        let Ok(listener) = listener("[::]:0".parse().unwrap()) else {
+            return; // a host without IPv6
+        };
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::1"] {
+            std::net::TcpStream::connect((host, port)).expect(host);
+        }
     }
 
     fn interfaces_of(list: &[(&str, &[&str])]) -> Interfaces {

@@ -32,6 +32,9 @@ pub struct Config {
     pub size: usize,
     /// Where the other ranks reach rank 0. No other program listens on that port.
     pub server: SocketAddr,
+    /// Further addresses of rank 0, which the other ranks try in turn, and at which rank 0 listens
+    /// too where it can: names may have several, and another order on another host.
+    pub further: Vec<SocketAddr>,
     /// Whether rank 0 listens on all of its network interfaces instead of that of `server`: names
     /// of this host may have an address that only this host can use.
     pub on_all_interfaces: bool,
@@ -67,6 +70,7 @@ impl Config {
             rank,
             size,
             server,
+            further: Vec::new(),
             on_all_interfaces: false,
             secret,
             job: job.to_owned(),

@@ -109,6 +109,8 @@ pub(crate) struct Link {
     pub(crate) heard: Instant,
     /// The other side needs nothing more.
     pub(crate) is_leaving: bool,
+    /// The end of what it sends, or an error, was reported: there is no further event.
+    pub(crate) is_ending: bool,
     /// Bytes of an authentication message that is arriving.
     partial: Vec<u8>,
     flows: HashMap<u64, Flow>,
@@ -143,6 +145,7 @@ impl Link {
             outbound: Outbound::default(),
             heard: now,
             is_leaving: false,
+            is_ending: false,
             partial: Vec::new(),
             flows: HashMap::new(),
         }

@@ -96,7 +96,8 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     poll: Poll,
     events: Option<Events>,
-    pub(crate) listener: Option<TcpListener>,
+    /// Listening sockets: one, or rank 0's at all of its addresses.
+    pub(crate) listeners: Vec<TcpListener>,
     links: Vec<Option<Link>>,
     /// Open connections by rank.
     pub(crate) by_rank: HashMap<usize, usize>,
@@ -117,6 +118,8 @@ pub(crate) struct Core {
     pub(crate) attempts: HashMap<usize, End>,
     /// Connections that were refused, for an error.
     pub(crate) notes: Vec<String>,
+    /// Ranks that have introduced themselves, also those that were refused.
+    pub(crate) arrived: BTreeSet<usize>,
     ticked: Instant,
     next_beat: Instant,
     scratch: Vec<u8>,
@@ -274,7 +277,7 @@ impl Core {
             config: config.clone(),
             poll,
             events: Some(Events::with_capacity(256)),
-            listener: None,
+            listeners: Vec::new(),
             links: Vec::new(),
             by_rank: HashMap::new(),
             phase: match config.rank {
@@ -290,6 +293,7 @@ impl Core {
             left: BTreeSet::new(),
             attempts: HashMap::new(),
             notes: Vec::new(),
+            arrived: BTreeSet::new(),
             ticked: now,
             next_beat: now,
             scratch: vec![0; SCRATCH_BYTES],

@@ -1,8 +1,10 @@
 //! Rendezvous: rank 0 waits for all ranks, compares them with itself, and tells each where the
 //! others are; then neighbours connect.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::address::seen_from;
 use crate::config::VERSION;
 use crate::control::{Control, Hello, Peer, shortened};
 use crate::error::NetError;
@@ -12,6 +14,9 @@ use crate::neighbours;
 
 /// How much longer than rank 0 the others wait for its answer.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Time for which rank 0, after it has refused a rank, tells the reason to those that come later.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
@@ -30,7 +35,11 @@ pub(crate) fn run(core: &mut Core) -> Result<Vec<Peer>, NetError> {
         core.peers.insert(0, peer);
         if size > 1 {
             core.listen_as_server()?;
-            gather(core, deadline)?;
+            let gathered = gather(core, deadline);
+            if let Err(NetError::Refused { .. }) = gathered {
+                core.refuse_latecomers();
+            }
+            gathered?;
         }
         core.start();
     } else {
@@ -69,8 +78,10 @@ fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
 /// Another rank: connects to rank 0 and waits for the start.
 fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     let (rank, host) = (core.config.rank, core.config.host.clone());
-    let address = core.config.server;
     let waited_seconds = core.config.start_timeout.as_secs();
+    let mut address = core.config.server;
+    let further = core.config.further.clone().into_iter();
+    let mut addresses = further.chain([address]).cycle();
     core.begin_connect(0, address);
     let mut reason = "no answer".to_owned();
     let mut retry_at = None;
@@ -101,6 +112,8 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
         }
         if retry_at.is_some_and(|at| Instant::now() >= at) {
             retry_at = None;
+            address = addresses.next().expect("the server's at least");
+            core.config.server = address;
             core.begin_connect(0, address);
         }
         // Rank 0 may be about to say which ranks are missing.
@@ -132,15 +145,13 @@ pub(crate) fn connect(core: &mut Core, ranks: &[usize], deadline: Instant) -> Re
     let mut missing: Vec<usize> = ranks.iter().copied().filter(|rank| *rank != own).collect();
     let mut retry_at = Instant::now();
     loop {
-        missing.retain(|rank| !core.by_rank.contains_key(rank));
+        // A rank that has left was connected before. It needs nothing more: operations with it
+        // fail.
+        missing.retain(|rank| !core.by_rank.contains_key(rank) && !core.left.contains(rank));
         if missing.is_empty() {
             return core.check();
         }
         core.check_start()?;
-        if let Some(&rank) = missing.iter().find(|rank| core.left.contains(rank)) {
-            let host = core.host(rank);
-            return Err(NetError::Left { rank, host });
-        }
         let now = Instant::now();
         if now >= deadline {
             let rank = missing[0];
@@ -162,7 +173,7 @@ pub(crate) fn connect(core: &mut Core, ranks: &[usize], deadline: Instant) -> Re
             for &rank in missing.iter().filter(|rank| **rank < own) {
                 if !core.is_connecting(rank) {
                     let address = core.peers[&rank].address;
-                    core.begin_connect(rank, address);
+                    core.begin_connect(rank, seen_from(core.config.server, address));
                 }
             }
         }
@@ -188,13 +199,20 @@ impl Core {
     /// The connecting side, which is authenticated, introduces itself.
     pub(crate) fn introduce(&mut self, link: &mut Link, index: usize) -> Result<(), End> {
         let local = link.stream.local_addr()?;
-        let address = match &self.listener {
+        // The interface that reaches rank 0 is the one that other ranks reach. On rank 0's host it
+        // may be a loopback interface: then they look for this rank where they find rank 0.
+        let is_like_rank_0 = self.config.on_all_interfaces && local.ip().is_loopback();
+        let bound = match self.listeners.first() {
             Some(listener) => listener.local_addr()?,
-            // The interface that reaches rank 0 is the one that other ranks reach.
-            None => {
-                let bound = self.listen((local.ip(), 0).into());
-                bound.map_err(|error| End::Failed(error.to_string()))?
+            None => match is_like_rank_0 {
+                true => self.listen_everywhere(0),
+                false => self.listen((local.ip(), 0).into()),
             }
+            .map_err(|error| End::Failed(error.to_string()))?,
+        };
+        let address = match bound.ip().is_unspecified() {
+            true => SocketAddr::new(local.ip(), bound.port()),
+            false => bound,
         };
         let config = &self.config;
         let number = |number: usize| u32::try_from(number).expect("ranks are few");
@@ -242,6 +260,11 @@ impl Core {
             );
             say(link, &Control::Later(reason.clone()));
             return Err(End::Later(reason));
+        }
+        self.arrived.insert(rank);
+        if let (Phase::Gathering, Some(NetError::Refused { reason })) = (&self.phase, &self.verdict)
+        {
+            return Err(self.refuse(link, reason.clone()));
         }
         if let Some(difference) = self.difference(&hello) {
             return Err(self.refuse(link, difference));
@@ -323,13 +346,23 @@ impl Core {
     /// Refuses a rank of this job. Before the start, the job cannot start any more.
     fn refuse(&mut self, link: &mut Link, reason: String) -> End {
         say(link, &Control::Refused(reason.clone()));
-        if self.phase == Phase::Gathering {
+        if self.phase == Phase::Gathering && self.verdict.is_none() {
             self.tell_all(&Control::Refused(reason.clone()));
             self.fail_all(NetError::Refused {
                 reason: reason.clone(),
             });
         }
         End::Refused(reason)
+    }
+
+    /// Rank 0: tells the reason to ranks that come after the first refusal, for a moment.
+    fn refuse_latecomers(&mut self) {
+        let until = Instant::now() + REFUSAL_TIME;
+        while Instant::now() < until && self.arrived.len() < self.config.size - 1 {
+            if self.turn(Some(RETRY)).is_err() {
+                return;
+            }
+        }
     }
 
     /// Takes in rank 0's list of all ranks.

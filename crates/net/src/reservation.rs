@@ -4,7 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net;
+
+use crate::address;
 
 /// Port that stays reserved during the lifetime of this value. The socket is bound and does not
 /// listen: rank 0 can listen on the port (both sockets set SO_REUSEADDR), and the operating system
@@ -35,16 +37,7 @@ impl Reservation {
     /// # Errors
     /// As [`new`](Self::new); or this host does not have the address.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        if address.is_ipv6() {
-            sockopt::set_ipv6_v6only(&socket, false)?;
-        }
-        net::bind(&socket, &address)?;
+        let socket = address::bound(address)?;
         let bound = SocketAddr::try_from(net::getsockname(&socket)?)?;
         Ok(Self {
             address: bound,

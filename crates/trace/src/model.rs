@@ -234,7 +234,7 @@ pub struct Activity {
 /// Time at which a rank had the tensor ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// Rank within the process set.
+    /// Rank of the job. (Horovod writes the rank within the process set.)
     pub rank: u32,
     /// Time at which the rank submitted the tensor, nanoseconds.
     pub at: i64,

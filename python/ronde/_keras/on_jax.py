@@ -35,7 +35,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
         results, places = options.divide(gradients, variables)
         shared = {f"/grads_{index}": gradients[index] for index in places}
         key = (HorovodBasics.jobs, tuple(shared))
-        if key not in checked and process_set.size() > 1:
+        if key not in checked:
             check_same_tree(shared, process_set)
         checked.add(key)
         reduced = hvd.allreduce_tree(

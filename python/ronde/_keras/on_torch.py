@@ -11,7 +11,7 @@ from .. import _ronde
 from .. import torch as hvd
 from ..common.basics import HorovodBasics
 from ..common.exceptions import HorovodInternalError
-from ..common.process_sets import ProcessSet
+from ..common.process_sets import ProcessSet, size_of
 from ..torch.model_check import check_same_model
 from ..torch.mpi_ops import send_batch_in_place
 from .options import Options
@@ -47,7 +47,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
             return list(gradients)
         results, places = options.divide(gradients, variables)
         key = (HorovodBasics.jobs, tuple(places))
-        if key not in checked and process_set.size() > 1:
+        if key not in checked and size_of(process_set) > 1:
             descriptions = {
                 f"variable {index}": f"{gradients[index].dtype} of shape {tuple(gradients[index].shape)}"
                 for index in places

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..common.process_sets import ProcessSet, global_process_set
+from ..common.process_sets import ProcessSet, global_process_set, size_of
 from ..common.reduce_ops import Average, Groups, Sum, check_predivide, checked_groups
 
 
@@ -50,7 +50,7 @@ class Options:
             if id(variable) not in local:
                 places.append(index)
             elif self.scale_local_gradients:
-                results[index] = gradient / self.process_set.size()
+                results[index] = gradient / size_of(self.process_set)
         return results, places
 
     def check(self) -> None:

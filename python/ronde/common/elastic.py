@@ -130,7 +130,12 @@ class State:
         """
         with self._all_or_nothing():
             self.save()
+            self._settle()
         self.check_host_updates()
+
+    def _settle(self) -> None:
+        """Waits for values that are still computed from results of operations, and raises what such
+        an operation raises. All ranks call it."""
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if one was notified of a change. All ranks call
@@ -280,6 +285,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     if not (state._all_skip_sync(skip_sync) if own else skip_sync):
                         with state._all_or_nothing() if own else contextlib.nullcontext():
                             state.sync()
+                            if own:
+                                state._settle()
                     seat.has_state = True
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:

@@ -7,16 +7,24 @@ digests differ, they exchange the descriptions to report the difference.
 The operation is an allreduce of sums, as ranks that have joined take part in no other operation.
 The numbers x of n ranks are equal if and only if n times the sum of x² is the square of the sum of
 x (Cauchy–Schwarz), so all ranks reach the same result.
+
+Threads of a process that train a model each check them one after another, since the operation has
+the same name for all models: with a name for each, ranks whose models differ would wait for ever.
+So the threads must begin to train in the same order on all ranks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Optional, Protocol
 
 from .process_sets import ProcessSet
+
+#: By the number of a process set, held during a check.
+_locks: dict[Optional[int], threading.RLock] = {}
 
 #: Name of the operations.
 NAME = "model_check"
@@ -33,6 +41,11 @@ class Operations(Protocol):
 
     def gather(self, obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
         """Objects of all ranks, in order."""
+
+
+def lock(process_set: ProcessSet) -> threading.RLock:
+    """Held while a thread checks a model, and agrees on more with the other ranks."""
+    return _locks.setdefault(process_set.process_set_id, threading.RLock())
 
 
 class Answer(NamedTuple):
@@ -58,11 +71,13 @@ def check_same_model(
     digest = hashlib.blake2b(repr(sorted(parameters.items())).encode(), digest_size=_DIGEST.size)
     parts = _DIGEST.unpack(digest.digest())
     numbers = [1, has_sparse, *parts, *(part * part for part in parts)]
-    sums = operations.sums(numbers, NAME, process_set)
-    ranks, sparse, parts, squares = sums[0], sums[1], sums[2 : 2 + len(parts)], sums[2 + len(parts) :]
-    if any(ranks * square != part * part for part, square in zip(parts, squares)):
-        of_ranks = operations.gather(dict(parameters), NAME, process_set)
-        raise ValueError(f"{_first_difference(of_ranks, process_set)}. {where}")
+    with lock(process_set):
+        sums = operations.sums(numbers, NAME, process_set)
+        ranks, sparse = sums[:2]
+        parts, squares = sums[2 : 2 + len(parts)], sums[2 + len(parts) :]
+        if any(ranks * square != part * part for part, square in zip(parts, squares)):
+            of_ranks = operations.gather(dict(parameters), NAME, process_set)
+            raise ValueError(f"{_first_difference(of_ranks, process_set)}. {where}")
     return Answer(is_final=ranks == process_set.size(), has_sparse=sparse > 0)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import _ronde
 from .exceptions import HorovodInternalError
-from .process_sets import ProcessSet
+from .process_sets import ProcessSet, size_of
 
 try:  # also pickles functions and classes of the main program
     import cloudpickle
@@ -67,7 +67,7 @@ def allgather_object(
     lengths: list[int] = []
 
     def gather_lengths(length: np.ndarray) -> None:
-        total = LENGTH_BYTES * process_set.size()
+        total = LENGTH_BYTES * size_of(process_set)
         lengths.extend(_numbers(allgather(length, f"{name}.sz", total)))
 
     data = _pickled(obj, bytes_max, gather_lengths)

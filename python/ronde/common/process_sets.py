@@ -48,24 +48,22 @@ class ProcessSet:
         else:
             self.ranks = sorted(int(rank) for rank in ranks_or_comm)
 
-    def size(self) -> int:
-        """Number of ranks in the set. ValueError if it is not registered."""
-        self._registered_id()
+    def size(self) -> Optional[int]:
+        """Number of ranks in the set; None if it is not registered."""
+        if self.process_set_id is None:
+            return None
         return _ronde.size() if self.ranks is None else len(self.ranks)
 
     def rank(self) -> Optional[int]:
-        """This process's rank within the set, None outside of it. ValueError if it is not
-        registered."""
-        return _ronde.process_set_rank(self._registered_id())
+        """This process's rank within the set; None outside of it, or if it is not registered."""
+        return None if self.process_set_id is None else _ronde.process_set_rank(self.process_set_id)
 
-    def included(self) -> bool:
-        """Whether this process is in the set. ValueError if it is not registered."""
-        return self.rank() is not None
-
-    def _registered_id(self) -> int:
-        if self.process_set_id is None:
-            raise unregistered(self)
-        return self.process_set_id
+    def included(self) -> Optional[bool]:
+        """Whether this process's rank is one of the set's, which need not be registered; None if
+        its ranks are not known. ValueError before ``init``."""
+        if self.ranks is None and self.process_set_id is None:
+            return None
+        return _ronde.rank() in (self.ranks or ())
 
     def __repr__(self) -> str:
         about = f"process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm}"
@@ -129,6 +127,14 @@ def unregistered(process_set: ProcessSet) -> ValueError:
     else:
         why = "hand it to hvd.init(process_sets=[…]) or hvd.add_process_set"
     return ValueError(f"{process_set} does not exist, or has not been registered: {why}")
+
+
+def size_of(process_set: ProcessSet) -> int:
+    """Number of ranks of a registered set. ValueError if it is not registered."""
+    size = process_set.size()
+    if size is None:
+        raise unregistered(process_set)
+    return size
 
 
 def remaining(wanted: Sequence[ProcessSet]) -> list[ProcessSet]:

@@ -32,6 +32,11 @@ def is_elastic() -> bool:
     return "RONDE_ELASTIC_SOCKET" in os.environ
 
 
+def has_new_ranks() -> bool:
+    """Whether some ranks may be newer than others: an elastic job that has been reset."""
+    return is_elastic() and resets > 0
+
+
 def size() -> int:
     """Number of ranks of an elastic job, after :func:`take`."""
     return int(os.environ["HOROVOD_SIZE"])

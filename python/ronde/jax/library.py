@@ -20,7 +20,7 @@ from jax.interpreters import mlir
 
 from .. import _ronde
 from ..common.exceptions import HorovodInternalError
-from ..common.process_sets import ProcessSet, global_process_set, unregistered
+from ..common.process_sets import ProcessSet, global_process_set, size_of, unregistered
 from ..common.reduce_ops import Sum
 
 #: Releases of JAX with which the tests run: the oldest and the newest.
@@ -127,7 +127,7 @@ def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
     if not shape:
         raise ValueError("the operation is on rows: an array without dimensions has none")
     process_set = set_of(how.set_id)
-    count, rows = process_set.size(), shape[0]
+    count, rows = size_of(process_set), shape[0]
     if how.kind == ALLGATHER:
         return (rows * count if how.rows is None else how.rows, *shape[1:])
     if how.kind == ALLTOALL:

@@ -19,7 +19,7 @@ from typing import Any, Optional
 import jax
 import jax.numpy as jnp
 
-from ..common.process_sets import ProcessSet, global_process_set
+from ..common.process_sets import ProcessSet, global_process_set, size_of
 from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum, check_adasum
 from . import library
 from .compression import Compression, Compressor
@@ -96,7 +96,7 @@ def _backward(how: How, row_counts: tuple[Any, ...], grads: tuple[Any, ...]) -> 
         return (tuple(average if is_root else jnp.zeros_like(average) for average in averages),)
     if how.kind == ALLTOALL:
         return (_operation(back, grads),)
-    factor = how.prescale * how.postscale * (process_set.size() if how.op == Sum else 1)
+    factor = how.prescale * how.postscale * (size_of(process_set) if how.op == Sum else 1)
     gathered = []
     for index, (grad, rows) in enumerate(zip(grads, row_counts)):
         gather = How(ALLGATHER, tuple(f"{name}.{index}" for name in names), set_id=how.set_id, rows=rows[0])

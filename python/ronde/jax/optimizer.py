@@ -32,7 +32,7 @@ class _Reducer:
             self._checked.clear()
             self._job = HorovodBasics.jobs
         structure = jax.tree_util.tree_structure(gradients)
-        if structure not in self._checked and self._process_set.size() > 1:
+        if structure not in self._checked:
             check_same_tree(jax.tree_util.tree_map(jnp.asarray, gradients), self._process_set)
         self._checked.add(structure)
         return allreduce_tree(

@@ -20,9 +20,9 @@ from ._folder import JobFolder, Outcome, Raised, Returned
 # Time for the launcher to end its ranks; it waits 5 s after SIGTERM.
 _END_SECONDS = 15
 
-# The launcher's message about the rank that failed first: ronde run: rank 1 exited with code 3;
-# ending …
-_CAUSE = re.compile(r"^ronde run: (rank (\d+) .*?)(;|$)")
+# The launcher's message about the rank that failed first, with its host if there are several:
+# ronde run: node2: rank 1 exited with code 3; ending …
+_CAUSE = re.compile(r"^ronde run: ((?:\S+: )?rank (\d+) .*?)(;|$)")
 
 
 class JobError(RuntimeError):

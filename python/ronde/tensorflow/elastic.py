@@ -12,6 +12,8 @@ failure::
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -19,7 +21,13 @@ import tensorflow as tf
 
 from ..common.elastic import ObjectState, parts_of, run_fn
 from .errors import ERRORS, as_horovod_error
-from .functions import allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables
+from .functions import (
+    allgather_object,
+    allgather_object_fn,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
 from .mpi_ops import init, rank, shutdown
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
@@ -37,15 +45,22 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with _horovods_errors():
             return func(state, *args, **kwargs)
-        except ERRORS as error:
-            converted = as_horovod_error(error)
-            if converted is error:
-                raise
-            raise converted from error
 
     return run_fn(wrapper, _reset)
+
+
+@contextlib.contextmanager
+def _horovods_errors() -> Iterator[None]:
+    """Replaces TensorFlow's errors of ronde's operations by Horovod's."""
+    try:
+        yield
+    except ERRORS as error:
+        converted = as_horovod_error(error)
+        if converted is error:
+            raise
+        raise converted from error
 
 
 def _reset() -> None:
@@ -65,7 +80,12 @@ class _VariablesState(ObjectState):
     def __init__(self, session: Any, **kwargs: Any) -> None:
         self._session = session
         self._save_variables()
-        bcast = broadcast_object if tf.executing_eagerly() else broadcast_object_fn(session=session)
+        bcast = broadcast_object
+        if not tf.executing_eagerly():
+            # Once: names of operations count up within a graph, and new ranks have a graph of their own.
+            bcast = broadcast_object_fn(session=session)
+            self._gather = allgather_object_fn("elastic", session)
+            self._broadcast = broadcast_variables(self._tracked(), root_rank=0)
         super().__init__(bcast_object=bcast, get_rank=rank, **kwargs)
 
     def _tracked(self) -> list[Any]:
@@ -94,18 +114,27 @@ class _VariablesState(ObjectState):
         self._assign()
         super().restore()
 
+    def on_reset(self) -> None:
+        with _horovods_errors():
+            super().on_reset()
+
     def sync(self) -> None:
-        broadcast = broadcast_variables(self._tracked(), root_rank=0)
-        if not tf.executing_eagerly():
-            self._session.run(broadcast)
-        self._save_variables()
-        super().sync()
+        with _horovods_errors():
+            if tf.executing_eagerly():
+                broadcast_variables(self._tracked(), root_rank=0)
+            else:
+                self._session.run(self._broadcast)
+            self._save_variables()
+            super().sync()
 
     def _parts(self) -> dict[str, str]:
         return {**super()._parts(), **parts_of(self._tracked())}
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
-        return allgather_object(value, session=self._session, name="elastic")
+        if tf.executing_eagerly():
+            return allgather_object(value, name="elastic")
+        with _horovods_errors():
+            return self._gather(value)
 
 
 class TensorFlowKerasState(_VariablesState):

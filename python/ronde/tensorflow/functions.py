@@ -71,16 +71,34 @@ def broadcast_object_fn(
     """Returns a function that broadcasts objects as :func:`broadcast_object` does, with the same
     operations of a graph of TensorFlow 1 for each object."""
     name = name or "broadcast_object_fn"
+
+    def send(value: tf.Tensor, part: str) -> tf.Tensor:
+        return broadcast(value, root_rank, part, process_set=process_set)
+
+    run = _in_graph(name, session, send)
+    return lambda obj: objects.broadcast_object(obj, root_rank, name, run)
+
+
+def allgather_object_fn(name: str, session: Any = None) -> Callable[[Any], list[Any]]:
+    """Returns a function that gathers objects as :func:`allgather_object` does, with the same
+    operations of a graph of TensorFlow 1 for each object."""
+    run = _in_graph(name, session, allgather)
+    return lambda obj: objects.allgather_object(
+        obj, name, global_process_set, lambda data, part, _total: run(data, part)
+    )
+
+
+def _in_graph(
+    name: str, session: Any, operation: Callable[[tf.Tensor, str], tf.Tensor]
+) -> Callable[[np.ndarray, str], np.ndarray]:
+    """Makes the operations on an object's length and bytes; returns a function that runs one of
+    them."""
     session = session or tf.compat.v1.get_default_session()
     inputs, outputs = {}, {}
     for part, count in ((f"{name}.sz", objects.LENGTH_BYTES), (f"{name}.t", None)):
         inputs[part] = tf.compat.v1.placeholder(tf.uint8, [count])
-        outputs[part] = broadcast(inputs[part], root_rank, part, process_set=process_set)
-
-    def send(data: np.ndarray, part: str) -> np.ndarray:
-        return session.run(outputs[part], {inputs[part]: data})
-
-    return lambda obj: objects.broadcast_object(obj, root_rank, name, send)
+        outputs[part] = operation(inputs[part], part)
+    return lambda data, part: session.run(outputs[part], {inputs[part]: data})
 
 
 def allgather_object(

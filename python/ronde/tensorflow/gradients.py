@@ -105,7 +105,7 @@ def reduce_gradients(
     for index in sparse:
         rows, places = results[index].pop("values"), results[index].pop("indices")
         if how.op == Average and how.process_set.included():
-            rows = rows / tf.cast(how.process_set.size(), rows.dtype)
+            rows = rows / library.count_of(how.process_set, rows.dtype)
         results[index] = tf.IndexedSlices(rows, places, dense_shape=gradients[index].dense_shape)
     return results
 
@@ -293,8 +293,7 @@ class LocalVariables:
     def _scaled(self, gradient: Gradient) -> Gradient:
         if gradient is None or not self._scale:
             return gradient
-        count = self._process_set.size()
+        count = library.count_of(self._process_set, gradient.dtype)
         if isinstance(gradient, tf.IndexedSlices):
-            values = gradient.values / tf.cast(count, gradient.values.dtype)
-            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-        return gradient / tf.cast(count, gradient.dtype)
+            return tf.IndexedSlices(gradient.values / count, gradient.indices, gradient.dense_shape)
+        return gradient / count

@@ -16,7 +16,8 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from .. import _ronde
-from ..common.process_sets import ProcessSet, global_process_set, unregistered
+from ..common import seat
+from ..common.process_sets import ProcessSet, global_process_set, size_of, unregistered
 from ..common.reduce_ops import Sum
 from .errors import raised_for
 from .util import type_numbers
@@ -31,7 +32,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, JOIN, BARRIER = range(
 SIZE, RANK, LOCAL_RANK, LOCAL_SIZE, INCLUDED = range(5)
 
 # Flags of operations, as in python/src/tensorflow/kernels.rs.
-_GROUP = 1
+GROUP = 1
 _MEMBERS_ONLY = 2
 _HELD = 4
 
@@ -146,7 +147,7 @@ def collective(
     all ranks. A session of TensorFlow 1 has no order; each operation blocks one of its threads.
     """
     check_not_compiled()
-    attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, _GROUP * is_group)
+    attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, GROUP * is_group)
     with _errors() if tf.executing_eagerly() else contextlib.nullcontext():
         if results is not None:
             return list(_exchange(tensors, R=results, **attributes))
@@ -170,7 +171,7 @@ def submit(
     In a ``tf.function`` the tensors are submitted as soon as they are there, in any order.
     ``members_only``: ranks outside of the process set call it too, and keep their tensors.
     """
-    flags = _GROUP * is_group + _MEMBERS_ONLY * members_only
+    flags = GROUP * is_group + _MEMBERS_ONLY * members_only
     attributes = _attributes(kind, names, op, prescale, postscale, 0, process_set, flags)
     # The results of an allreduce are written to memory that TensorFlow knows as an output.
     outputs = _types(tensors) if kind == ALLREDUCE else []
@@ -208,6 +209,22 @@ def _errors() -> Iterator[None]:
 def query(what: int, process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """An int32 scalar that is computed when the graph runs."""
     return _query(what=what, process_set=process_set_id, name=name)
+
+
+def _changes() -> bool:
+    """Whether ranks may change while what is now made exists: a graph of an elastic job."""
+    return seat.is_elastic() and not tf.executing_eagerly()
+
+
+def count_of(process_set: ProcessSet, dtype: Any) -> tf.Tensor:
+    """Number of ranks; in a graph of an elastic job, that when it runs."""
+    count = query(SIZE, set_id_of(process_set)) if _changes() else size_of(process_set)
+    return tf.cast(count, dtype)
+
+
+def rank_in(process_set: ProcessSet) -> Any:
+    """This process's rank in the set; in a graph of an elastic job, that when it runs."""
+    return query(RANK, set_id_of(process_set)) if _changes() else process_set.rank()
 
 
 def check_not_compiled() -> None:

@@ -9,9 +9,9 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
-from ..common import model_check
+from ..common import model_check, seat
 from ..common.basics import HorovodBasics
-from ..common.process_sets import ProcessSet
+from ..common.process_sets import ProcessSet, size_of
 from . import library
 from .functions import allgather_object
 
@@ -51,8 +51,9 @@ def _reference(variable: Any) -> Callable[[], Any]:
 
 
 def number_of(name: str, variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> int:
-    """Number of a list of variables, equal on all ranks. At its first use the ranks check that their
-    variables have the same shapes and dtypes, and that the same ones have gradients.
+    """Number of a list of variables in eager execution, equal on all ranks; 0 in a graph, whose names
+    need none. At its first use the ranks check that their variables have the same shapes and dtypes,
+    and that the same ones have gradients.
 
     Called in eager execution or while a ``tf.function`` is traced. Raises ValueError on all ranks
     if they differ.
@@ -62,15 +63,21 @@ def number_of(name: str, variables: Sequence[Any], gradients: Sequence[Any], pro
         _models.__init__()
         _models.job = HorovodBasics.jobs
     set_id = library.set_id_of(process_set)
-    key = (name, set_id, *map(id, variables))
+    # Graphs do not count: after a reset, new ranks of an elastic job trace them, and others do not.
+    is_eager = tf.executing_eagerly()
+    key = (is_eager, name, set_id, *map(id, variables))
     model = _models.known.get(key)
     if model is not None and all(
         reference() is variable for reference, variable in zip(model.variables, variables)
     ):
         return model.number
-    number = _models.counts.get(set_id, 0)
-    _models.counts[set_id] = number + 1
-    if process_set.included() and process_set.size() > 1 and tf.compat.v1.executing_eagerly_outside_functions():
+    number = 0
+    if is_eager:
+        number = _models.counts.get(set_id, 0)
+        _models.counts[set_id] = number + 1
+    # After a reset of an elastic job, ranks with compiled steps do not come here again, and new ones do.
+    is_checked = process_set.included() and size_of(process_set) > 1 and not seat.has_new_ranks()
+    if is_checked and tf.compat.v1.executing_eagerly_outside_functions():
         with tf.init_scope():
             _check(variables, gradients, process_set)
     _models.known[key] = _Model([_reference(variable) for variable in variables], number)

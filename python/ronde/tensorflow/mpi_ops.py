@@ -331,7 +331,7 @@ def _collective_gradient(operation: Any, *grads: tf.Tensor) -> list[Optional[tf.
     process_set = _temp_process_set(get("process_set"))
     names = [tf.compat.as_str(name) + ".grad" for name in get("names")]
     factors = _float_of(get("prescale")), _float_of(get("postscale"))
-    is_group = bool(get("flags"))
+    is_group = bool(get("flags") & library.GROUP)
     # Outputs that are not used have gradients of zero, whose dtype TensorFlow does not always know.
     grads = tuple(tf.cast(grad, output.dtype) for grad, output in zip(grads, operation.outputs))
     if kind == library.ALLREDUCE:
@@ -345,8 +345,8 @@ def _collective_gradient(operation: Any, *grads: tf.Tensor) -> list[Optional[tf.
         return _own_rows(averages, operation.inputs, names, process_set)
     if kind == library.BROADCAST:
         averages = _averages(grads, names, process_set, is_group)
-        is_root = rank() == get("root")
-        return [average if is_root else tf.zeros_like(average) for average in averages]
+        is_root = tf.equal(library.rank_in(global_process_set), get("root"))
+        return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
     if kind == library.ALLTOALL:
         back, _ = library.collective(
             kind,
@@ -361,11 +361,14 @@ def _collective_gradient(operation: Any, *grads: tf.Tensor) -> list[Optional[tf.
         back = tf.concat([back, tf.zeros(tf.concat([unsent, tf.shape(sent)[1:]], 0), back.dtype)], 0)
         return [back, None]
     if kind == library.REDUCESCATTER:
-        factor = factors[0] * factors[1] * (process_set.size() if op == Sum else 1)
+        factor = factors[0] * factors[1]
         gathered = library.collective(
             library.ALLGATHER, grads, names, process_set=process_set, is_group=is_group
         )
-        return [grad if factor == 1 else grad * tf.cast(factor, grad.dtype) for grad in gathered]
+        scaled = [grad if factor == 1 else grad * tf.cast(factor, grad.dtype) for grad in gathered]
+        if op != Sum:
+            return scaled
+        return [grad * library.count_of(process_set, grad.dtype) for grad in scaled]
     return [None for _ in operation.inputs]
 
 
@@ -385,7 +388,7 @@ def _own_rows(
     (all_counts,) = library.collective(
         library.ALLGATHER, [counts[tf.newaxis]], [f"{name}.rows" for name in names], process_set=process_set
     )
-    starts = tf.reduce_sum(all_counts[: process_set.rank()], 0)
+    starts = tf.reduce_sum(all_counts[: library.rank_in(process_set)], 0)
     return [
         tensor[starts[index] : starts[index] + counts[index]] for index, tensor in enumerate(gathered)
     ]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, Sum, check_adasum, handle_average_backwards_compatibility
+from . import library
 from .compression import Compression, Compressor
 from .mpi_ops import (
     _allreduce,
@@ -37,7 +38,7 @@ def check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> No
 
 
 def _averaged(values: tf.Tensor, op: int, process_set: ProcessSet) -> tf.Tensor:
-    return values / tf.cast(process_set.size(), values.dtype) if op == Average else values
+    return values / library.count_of(process_set, values.dtype) if op == Average else values
 
 
 @unconverted

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..common import seat
 from .mpi_ops import Sum, _allreduce, size
 
 
@@ -29,7 +30,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         """Mean and variance per channel over all ranks."""
         mean, variance = super()._moments(inputs, mask)
-        if size() == 1:
+        if size() == 1 and not seat.is_elastic():  # where a traced step may run on more ranks later
             return mean, variance
         dtype = tf.float64 if mean.dtype == tf.float64 else tf.float32
         if mask is None:

@@ -38,8 +38,9 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         #: Horovod's attribute, without effect: backward passes accumulate until `step`.
         self.backward_passes_per_step = passes
         self._compared: Optional[int] = None
-        #: The parameters before the step; kept, so that memory is allocated once.
-        self._starts: dict[torch.Tensor, torch.Tensor] = {}
+        #: The parameters before the step, then their changes; kept, so that memory is allocated
+        #: once.
+        self._buffers: dict[torch.Tensor, torch.Tensor] = {}
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes ``backward_passes_per_step``. ValueError if it is not positive."""
@@ -60,9 +61,9 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
     def step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
         """Makes this rank's own step and combines its changes with those of the other ranks.
 
-        Every rank calls it. If combining fails, the parameters are restored to their values before
-        the step (the optimizer's state is not) and HorovodInternalError is raised. Raises
-        ValueError at the first step if the ranks' models differ.
+        Every rank calls it. If it fails or is interrupted, the parameters have their values before
+        the step (the optimizer's state has not). HorovodInternalError is raised if combining fails,
+        and ValueError at the first step if the ranks' models differ.
         """
         trained = [parameter for parameter in parameters_of(self) if parameter.requires_grad]
         if self._compared != generation():
@@ -72,48 +73,54 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
             self._compared = generation() if answer.is_final else None
         for parameter in trained:
             self._keep_start(parameter)
-        loss = super().step(**kwargs) if closure is None else super().step(closure, **kwargs)
-        self._combine(trained)
+        try:
+            loss = super().step(**kwargs) if closure is None else super().step(closure, **kwargs)
+        finally:
+            changes = [self._take_change(parameter) for parameter in trained]
+        self._combine(trained, changes)
         return loss
 
     # Torch must not wrap it: the wrapped class's step is wrapped, and step hooks would run twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _keep_start(self, parameter: torch.Tensor) -> None:
-        start = self._starts.get(parameter)
+        start = self._buffers.get(parameter)
         if start is None or start.shape != parameter.shape or start.dtype != parameter.dtype:
-            start = self._starts[parameter] = torch.empty_like(parameter, requires_grad=False)
+            start = self._buffers[parameter] = torch.empty_like(parameter, requires_grad=False)
         start.copy_(parameter.detach())
 
-    def _combine(self, trained: list[torch.Tensor]) -> None:
-        """Replaces the step's changes of the parameters by the ranks' combined changes."""
+    def _take_change(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Restores the parameter, and returns its buffer with the change by this rank's step."""
+        changed, buffer = parameter.detach(), self._buffers[parameter]
+        change = changed - buffer
+        changed.copy_(buffer)
+        return buffer.copy_(change)
+
+    def _combine(self, trained: list[torch.Tensor], changes: list[torch.Tensor]) -> None:
+        """Adds the ranks' combined changes to the parameters, or nothing if it raises an error."""
         started = []
-        failure: Optional[BaseException] = None
+        failure: Optional[Exception] = None
         try:
-            for parameter in trained:
-                changed = parameter.detach()
-                changed.sub_(self._starts[parameter])
-                shipment = Shipment(changed, memory_order(changed), self._compression)
-                handle = allreduce_async_(shipment.sent, None, self._parameter_names[parameter], Adasum)
-                started.append((handle, shipment))
-        except Exception as error:
-            failure = error
-        for handle, _ in started:
-            # Waits for all: nothing may write to the parameters afterwards.
             try:
-                synchronize(handle)
+                for parameter, change in zip(trained, changes):
+                    shipment = Shipment(change, memory_order(change), self._compression)
+                    name = self._parameter_names[parameter]
+                    started.append((allreduce_async_(shipment.sent, None, name, Adasum), shipment))
             except Exception as error:
-                failure = failure or error
-        for parameter, (_, shipment) in zip(trained, started):
-            changed = shipment.tensor
-            combined = shipment.result(self._compression)
-            if combined is not changed:
-                changed.copy_(combined)
-            changed.add_(self._starts[parameter])
+                failure = error
+            for handle, _ in started:
+                # Waits for all, even after an error: nothing may be in flight in the next step.
+                try:
+                    synchronize(handle)
+                except Exception as error:
+                    failure = failure or error
+        except BaseException:
+            self._buffers.clear()  # operations in flight may write to them
+            raise
         if failure is not None:
-            for parameter in trained:
-                parameter.detach().copy_(self._starts[parameter])
             raise failure
+        for parameter, (_, shipment) in zip(trained, started):
+            parameter.detach().add_(shipment.result(self._compression))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Like that of the wrapped optimizer; all ranks add the same group."""

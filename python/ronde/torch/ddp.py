@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple, Type, Union
 import torch
 import torch.distributed as dist
 
+from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet, global_process_set
 from .compression import Compression, Compressor
 from .mpi_ops import Average, send_in_place, synchronize
@@ -68,7 +69,11 @@ def ddp_hook(
         if error is not None:
             raise error
         reduced = shipment.result(state.compression)
-        return reduced if reduced is buffer else buffer.copy_(reduced)
+        reduced = reduced if reduced is buffer else buffer.copy_(reduced)
+        if reduced.is_cuda:
+            # This thread's stream, and not the one on which DDP reads the bucket.
+            torch.cuda.current_stream(reduced.device).synchronize()
+        return reduced
 
     # For DDP, an exception set as a future's result is a value; one raised by a callback is an
     # error.
@@ -77,6 +82,8 @@ def ddp_hook(
 
 #: Numbers of buckets, by the id of the first parameter, which no other bucket has.
 _numbers: Dict[int, Tuple["weakref.ref[torch.Tensor]", int]] = {}
+#: The job that the numbers are of.
+_job = 0
 #: Next numbers by process set: all its ranks have seen the same buckets.
 _next_numbers: "weakref.WeakKeyDictionary[ProcessSet, Iterator[int]]" = weakref.WeakKeyDictionary()
 
@@ -88,6 +95,12 @@ def _number_of(first_parameter: torch.Tensor, process_set: ProcessSet) -> int:
     creates new buckets after the first step. These get new numbers, equal on all ranks, since all
     ranks use them in the same order.
     """
+    global _job
+    if _job != HorovodBasics.jobs:
+        # Ranks that join a new job have other buckets behind them.
+        _numbers.clear()
+        _next_numbers.clear()
+        _job = HorovodBasics.jobs
     key = id(first_parameter)
     known = _numbers.get(key)
     if known is not None and known[0]() is first_parameter:

@@ -97,15 +97,17 @@ def broadcast_optimizer_state(
 
     The optimizer makes no step. Every rank gets exactly the root's entries, with the root's types;
     tensors with equal shape and dtype are filled in place. If an optimizer has no state yet,
-    parameters that require gradients and have none get zeros.
+    parameters that require gradients and have none get zeros: sparse ones for ``SparseAdam``, and
+    for the weights of layers of ``model`` with ``sparse=True`` (``Embedding``, ``EmbeddingBag``).
+    Parameters of a :func:`DistributedOptimizer` do not, as it handles missing gradients itself.
 
-    ``model`` is a parameter of Horovod, and not used. Raises ValueError for L-BFGS, whose state
-    does not belong to parameters, and on all ranks if the optimizers' parameters differ.
+    Raises ValueError for L-BFGS, whose state does not belong to parameters, and on all ranks if the
+    optimizers' parameters differ.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
-    if not optimizer.state:
-        _fill_missing_gradients(optimizer)
+    if not optimizer.state and not hasattr(optimizer, "_reducer"):
+        _fill_missing_gradients(optimizer, model)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     is_root = rank() == root_rank
     tensors = _Tensors()
@@ -118,14 +120,21 @@ def broadcast_optimizer_state(
     _broadcast_in_place(named, root_rank)
 
 
-def _fill_missing_gradients(optimizer: torch.optim.Optimizer) -> None:
+def _fill_missing_gradients(optimizer: torch.optim.Optimizer, model: Optional[torch.nn.Module]) -> None:
+    layers = [] if model is None else model.modules()
+    sparse = {
+        id(layer.weight)
+        for layer in layers
+        if isinstance(layer, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and layer.sparse
+    }
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:
-                zeros = torch.zeros_like(parameter)
-                # SparseAdam accepts only sparse gradients.
-                is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
-                parameter.grad = zeros.to_sparse() if is_sparse else zeros
+                parameter.grad = torch.zeros_like(parameter)
+                if isinstance(optimizer, torch.optim.SparseAdam):  # accepts only sparse gradients
+                    parameter.grad = parameter.grad.to_sparse()
+                elif id(parameter) in sparse:
+                    parameter.grad = parameter.grad.to_sparse(1)  # as in the layer's gradients
 
 
 class _Slot(NamedTuple):

@@ -16,7 +16,7 @@ from .mpi_ops import Max, Sum, allreduce
 
 class _Operations:
     def sums(self, numbers: Sequence[int], name: str, process_set: ProcessSet) -> list[int]:
-        tensor = torch.tensor(numbers, dtype=torch.int64)
+        tensor = torch.tensor(numbers, dtype=torch.int64, device="cpu")
         return allreduce(tensor, op=Sum, name=name, process_set=process_set).tolist()
 
     def gather(self, obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
@@ -35,5 +35,5 @@ def check_same_model(
 
 def largest(numbers: list[int], process_set: ProcessSet) -> list[int]:
     """Elementwise maximum of ``numbers`` over the ranks of the set. All have the same length."""
-    tensor = torch.tensor(numbers, dtype=torch.int32)
+    tensor = torch.tensor(numbers, dtype=torch.int32, device="cpu")
     return allreduce(tensor, op=Max, name=f"{NAME}.largest", process_set=process_set).tolist()

@@ -385,7 +385,7 @@ def sparse_allreduce_async(
     """Reduces sparse tensors, by average or sum: gathers the ranks' indices and values.
 
     Returns a function that waits and returns the result, a sparse tensor with the elements of
-    all ranks (not coalesced).
+    all ranks (not coalesced). It can be called again after a KeyboardInterrupt.
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors are combined by Average or Sum only")
@@ -402,13 +402,19 @@ def sparse_allreduce_async(
     handles = [
         allgather_async(part, None if name is None else f"{name}.{kind}", process_set) for part, kind in parts
     ]
+    results: list[torch.Tensor] = []
 
     def wait() -> torch.Tensor:
-        indices, values = (synchronize(handle) for handle in handles)
+        # In one call of C, as Python runs signal handlers between calls: the result of an operation
+        # that completes after the signal would be lost.
+        results.extend(map(synchronize, handles[len(results) :]))
+        indices, values = results
         if op == Average:
             rounding_mode = None if values.is_floating_point() else "trunc"
             values = torch.div(values, process_set.size(), rounding_mode=rounding_mode)
-        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, **_UNCHECKED)
+        # Not on the default device.
+        kind = {"device": values.device, **_UNCHECKED}
+        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, **kind)
 
     return wait
 
@@ -580,7 +586,7 @@ def alltoall_async(
 
     ``splits``: the number of rows for each rank of the set, in order (a list, or a 1-D tensor of
     int32); without it, all ranks get the same number. :func:`synchronize` returns the received rows
-    in the order of the ranks, and the number from each.
+    in the order of the ranks, and the number from each, in host memory.
     """
     return _ronde.alltoall(tensor, _splits_list(splits), name, _set_id(process_set))
 
@@ -594,6 +600,8 @@ class HorovodAlltoall(torch.autograd.Function):
         ctx.rows = tensor.shape[0] if tensor.dim() else 0
         output, received_splits = synchronize(alltoall_async(tensor.contiguous(), splits, name, process_set))
         ctx.received_splits = received_splits
+        if isinstance(splits, torch.Tensor):
+            received_splits = received_splits.to(splits.device)
         ctx.mark_non_differentiable(received_splits)
         return output, received_splits
 
@@ -615,8 +623,8 @@ def alltoall(
 ) -> Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     """Synchronous :func:`alltoall_async`; the tensor need not be contiguous.
 
-    Returns the received rows, and with ``splits`` also the number from each rank (int32). The
-    gradients of the rows are sent back to their origin.
+    Returns the received rows, and with ``splits`` also the number from each rank (int32), on the
+    device of ``splits``. The gradients of the rows are sent back to their origin.
     """
     _check_tensor("alltoall", tensor)
     output, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
@@ -643,7 +651,7 @@ def reducescatter_async(
 def _scattered_gradient_factor(
     op: int, prescale_factor: float, postscale_factor: float, process_set: ProcessSet
 ) -> float:
-    """Factor on the gathered gradient of a reducescatter.
+    """Factor on the gathered gradient of a reducescatter, of a process set that is registered.
 
     For the sum it is ``size``, although the mathematical gradient has factor 1: the gradient of an
     allgather is an average, so that an allgather after a reducescatter has the gradient of the
@@ -658,10 +666,11 @@ class HorovodReducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, op, process_set, prescale_factor, postscale_factor):
         ctx.arguments = (_gradient_name(name), process_set)
-        ctx.factor = _scattered_gradient_factor(op, prescale_factor, postscale_factor, process_set)
-        return synchronize(
+        reduced = synchronize(
             reducescatter_async(tensor.contiguous(), name, op, process_set, prescale_factor, postscale_factor)
         )
+        ctx.factor = _scattered_gradient_factor(op, prescale_factor, postscale_factor, process_set)
+        return reduced
 
     @staticmethod
     def backward(ctx, grad_output):
@@ -710,13 +719,12 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, op, process_set, prescale_factor, postscale_factor, *tensors):
         ctx.arguments = (_gradient_name(name), process_set)
-        ctx.factor = _scattered_gradient_factor(op, prescale_factor, postscale_factor, process_set)
         tensors = [tensor.contiguous() for tensor in tensors]
-        return tuple(
-            synchronize(
-                grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
-            )
+        reduced = synchronize(
+            grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
         )
+        ctx.factor = _scattered_gradient_factor(op, prescale_factor, postscale_factor, process_set)
+        return tuple(reduced)
 
     @staticmethod
     def backward(ctx, *grad_outputs):

@@ -13,7 +13,7 @@ from ..common.process_sets import ProcessSet, global_process_set
 from .adasum_optimizer import _DistributedAdasumOptimizer
 from .compression import Compression, Compressor
 from .mpi_ops import Adasum, Average, check_adasum, size
-from .reducer import Groups, Reducer, is_reducing
+from .reducer import Groups, Reducer, may_grow, may_reduce
 from .wrapping import (
     construct,
     default_names,
@@ -44,7 +44,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._options = options
         self._reducer = Reducer(**options)
         weakref.finalize(self, self._reducer.close).atexit = False
-        if is_reducing(self._reducer.process_set):
+        if may_reduce(self._reducer.process_set):
             self._hook(parameters_of(self))
 
     def _hook(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -53,8 +53,33 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Backward passes whose gradients are accumulated before they are reduced."""
+        """Backward passes whose gradients are accumulated before they are reduced. Can be set
+        between steps."""
         return self._reducer.passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self.set_backward_passes_per_step(passes)
+
+    @property
+    def op(self) -> int:
+        """The reduction operation."""
+        return self._reducer.op
+
+    @property
+    def gradient_predivide_factor(self) -> float:
+        """Divisor of gradients before the sum, and factor after it."""
+        return self._options["predivide"]
+
+    @property
+    def sparse_as_dense(self) -> bool:
+        """Whether sparse gradients are reduced as dense ones."""
+        return self._reducer.sparse_as_dense
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks over which gradients are reduced."""
+        return self._reducer.process_set
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes :attr:`backward_passes_per_step`, between steps. ValueError if it is not
@@ -67,7 +92,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         :meth:`skip_synchronize`.
 
         Every rank of the process set calls it. Raises ValueError at the first step, on all ranks,
-        if their models differ; HorovodInternalError for errors between ranks.
+        if their models differ; HorovodInternalError for errors between ranks. After a
+        KeyboardInterrupt, a second call continues the wait.
         """
         self._reducer.finish()
         self._synchronized = True
@@ -176,7 +202,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return  # called by the constructor
         added = default_names(self, before)
         self._parameter_names = {**added, **self._parameter_names}  # given names win
-        if is_reducing(self._reducer.process_set):
+        if may_reduce(self._reducer.process_set):
             self._hook(added)
 
     def __reduce__(self) -> Any:
@@ -248,7 +274,7 @@ def DistributedOptimizer(
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     _check_groups(groups)
-    if op == Adasum and size() > 1:
+    if op == Adasum and (size() > 1 or may_grow()):
         check_adasum(process_set)
         adasum_class = distributed_class(_DistributedAdasumOptimizer, type(optimizer))
         return adasum_class(optimizer, named_parameters, compression, backward_passes_per_step)

@@ -6,6 +6,8 @@ that all ranks submit the same tensors, waits, and leaves the results in the par
 
 In the first step nothing is submitted before all gradients are computed: the ranks compare their
 models first (:mod:`.model_check`), so that a difference is an error instead of an endless wait.
+They also agree on the parameters whose gradients are sparse: each rank reduces those as sparse
+gradients, also where its own is dense or missing, and all others as dense ones.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 import torch
 
 from .. import _ronde
+from ..common import seat
+from ..common.basics import HorovodBasics
+from ..common.model_check import lock
 from ..common.process_sets import ProcessSet
 from ..common.util import split_list
 from .compression import Compressor, NoneCompressor, runtime_does
@@ -58,10 +63,21 @@ def generation() -> int:
     return _generation
 
 
+def may_grow() -> bool:
+    """Whether ranks may be added: an elastic job. Horovod's own variable says so where another
+    launcher adds them."""
+    return seat.is_elastic() or os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
 def is_reducing(process_set: ProcessSet) -> bool:
     """Whether gradients are reduced: not outside of the set, and not on one rank unless ranks may
     be added."""
-    return process_set.included() and (size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
+    return process_set.included() and (size() > 1 or may_grow())
+
+
+def may_reduce(process_set: ProcessSet) -> bool:
+    """Whether gradients are reduced now, or may be after ranks have changed."""
+    return may_grow() or is_reducing(process_set)
 
 
 def memory_order(tensor: torch.Tensor) -> Optional[tuple[int, ...]]:
@@ -94,6 +110,8 @@ class Shipment:
         #: The dtype in which the runtime sends it.
         self.wire_dtype = runtime_does(compression, tensor)
         compressed, self.context = (tensor, None) if self.wire_dtype else compression.compress(tensor)
+        if compressed.dim() != tensor.dim():
+            order = None  # the order of dimensions that the compressor has replaced
         sent = compressed if order is None else compressed.permute(order)
         self._reduced = compressed
         if not sent.is_contiguous():
@@ -125,7 +143,7 @@ class _Slot:
         "group",
         "gradient",
         "shipment",
-        "handle",
+        "is_sent",
         "sparse_dims",
         "placeholder",
         "hook",
@@ -147,9 +165,10 @@ class _Slot:
         self.gradient: Any = None
         #: Its shipment, if the gradient itself is not sent.
         self.shipment: Any = None
-        #: The handle of its operation.
-        self.handle: Any = None
-        #: Sparse dimensions of its gradients; 0 if they are dense or not known yet.
+        #: Whether its gradient is submitted.
+        self.is_sent = False
+        #: Sparse dimensions of its gradients, equal on all ranks; 0 if they are reduced as dense
+        #: ones. Until the ranks have compared their models, those of this rank's gradient.
         self.sparse_dims = 0
         #: Zero gradient until the first backward pass: programs expect zeros after
         #: `DistributedOptimizer(…)`, also in parameters that are frozen before the first step.
@@ -168,17 +187,19 @@ class _Slot:
     def is_missing(self) -> bool:
         """Whether this rank has no gradient."""
         gradient = self.parameter.grad
-        return gradient is None or gradient is self.placeholder
+        # A program may write a gradient into the placeholder.
+        return gradient is None or (gradient is self.placeholder and not gradient.any())
 
     def take_gradient(self) -> torch.Tensor:
-        """The gradient to reduce; zeros if there is none."""
-        if self.is_missing():
-            zeros = torch.zeros_like(self.parameter)
-            self.parameter.grad = zeros.to_sparse(self.sparse_dims) if self.sparse_dims else zeros
-            self.placeholder = None
-        gradient = self.parameter.grad
-        if gradient.is_sparse:
-            self.sparse_dims = gradient.sparse_dim()
+        """The gradient to reduce; zeros if there is none. Sparse if the ranks have agreed on it; it
+        may be sparse otherwise, too."""
+        gradient = torch.zeros_like(self.parameter) if self.is_missing() else self.parameter.grad
+        dims = self.sparse_dims
+        if dims and not (gradient.is_sparse and gradient.sparse_dim() == dims):
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            gradient = dense.detach().to_sparse(dims)
+        self.placeholder = None
+        self.put_gradient(gradient)
         self.gradient = gradient
         return gradient
 
@@ -197,7 +218,7 @@ class _Slot:
             return
         result = self.shipment.result(compression)
         if gradient.is_sparse:
-            gradient = result.to_sparse(self.sparse_dims)
+            gradient = result.to_sparse(gradient.sparse_dim())
         elif result is not gradient:
             gradient.detach().copy_(result)
         self.put_gradient(gradient)
@@ -206,7 +227,6 @@ class _Slot:
         # Unless the program removed it while it was being reduced.
         if self.parameter.grad is not gradient:
             self.parameter.grad = gradient
-
 
 
 #: By the id of a parameter, the slot whose hook it has: that of the last optimizer.
@@ -263,8 +283,16 @@ class Reducer:
         self._compared: Optional[int] = None
         #: Complete gradients that wait for the comparison, in order.
         self._waiting: list[_Slot] = []
-        #: Submitted gradients; lists for groups and batches.
-        self._in_flight: list[Union[_Slot, list[_Slot]]] = []
+        #: Whether the models need not be compared again in the next step.
+        self._is_final = True
+        #: Submitted gradients that are not waited for yet, with the handle of their operation.
+        self._in_flight: deque[tuple[list[_Slot], Any]] = deque()
+        #: The first error of the gradients waited for.
+        self._failure: Optional[Exception] = None
+        #: The job in which the wait was interrupted.
+        self._interrupted: Optional[int] = None
+        #: Whether all gradients are reduced, and the state is still to be reset.
+        self._is_done = False
         #: Gradients of the next batch. Threads of the backward pass may append concurrently.
         self._batch: deque[_Slot] = deque()
         #: Whether a callback at the end of the current backward pass will send the batch.
@@ -303,7 +331,9 @@ class Reducer:
     def _hook(self, slot: _Slot) -> Callable[..., None]:
         def on_gradient(_: Any, gradients: tuple[torch.Tensor, ...]) -> None:
             # Runs for every gradient of every step.
-            if slot.placeholder is not None:
+            if self._compared != _generation and not is_reducing(self.process_set):
+                return
+            if slot.placeholder is not None and gradients[0] is not None:
                 slot.drop_placeholder(gradients[0])
             if not slot.passes_left:
                 raise AssertionError(
@@ -344,6 +374,7 @@ class Reducer:
         if (
             self._is_uncompressed
             and slot.order is None
+            and not slot.sparse_dims
             and gradient is not None
             and gradient is not slot.placeholder
             and not gradient.is_sparse
@@ -356,17 +387,16 @@ class Reducer:
                 if not slot.is_small or len(self._batch) >= BATCH_TENSORS_MAX:
                     self._send_batch()
                 return
-            slot.handle = send_in_place(gradient, slot.name, self.op, self._factors, self.process_set)
+            handle: Any = send_in_place(gradient, slot.name, self.op, self._factors, self.process_set)
         elif self._goes_sparse(slot):
             gradient = slot.take_gradient()
-            slot.handle = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)
+            handle = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)
         else:
             sent = slot.pack(self.compression)
             wire_dtype = slot.shipment.wire_dtype
-            slot.handle = send_in_place(
-                sent, slot.name, self.op, self._factors, self.process_set, wire_dtype
-            )
-        self._in_flight.append(slot)
+            handle = send_in_place(sent, slot.name, self.op, self._factors, self.process_set, wire_dtype)
+        self._in_flight.append(([slot], handle))
+        slot.is_sent = True
 
     def _send_batch(self) -> None:
         slots = []
@@ -380,18 +410,17 @@ class Reducer:
         gradients = [slot.gradient for slot in slots]
         names = [slot.batch_name for slot in slots]
         handle = send_batch_in_place(gradients, names, self.op, self._factors, self.process_set)
+        self._in_flight.append((slots, handle))
         for slot in slots:
-            slot.handle = handle
-        self._in_flight.append(slots)
+            slot.is_sent = True
 
     def _end_backward(self) -> None:
         self._is_sent_at_end = False
         self._send_batch()
 
     def _goes_sparse(self, slot: _Slot) -> bool:
-        if self.sparse_as_dense:
-            return False
-        return slot.sparse_dims > 0 if slot.is_missing() else slot.parameter.grad.is_sparse
+        # As all ranks have agreed: they wait for one another's operations.
+        return slot.sparse_dims > 0 and not self.sparse_as_dense
 
     def _send_group(self, slots: list[_Slot]) -> None:
         dense = []
@@ -407,86 +436,105 @@ class Reducer:
         handle = send_group_in_place(
             sent, dense[0].name, self.op, self._factors, self.process_set, wire_dtypes
         )
+        self._in_flight.append((dense, handle))
         for slot in dense:
-            slot.handle = handle
-        self._in_flight.append(dense)
+            slot.is_sent = True
 
     def finish(self) -> None:
         """Reduces the remaining gradients and waits until all results are in ``grad``.
 
         A parameter that requires a gradient and has none gets zeros, since other ranks may have
         one. Frozen parameters take no part. Raises ValueError on all ranks, the first time, if
-        their models differ. After an exception the gradients' values are undefined.
+        their models differ. After an exception the gradients' values are undefined; after a
+        KeyboardInterrupt, a second call in the same job completes the first.
         """
-        if not self._slots:
+        if not self._slots or (self._compared != _generation and not is_reducing(self.process_set)):
             return
+        if self._interrupted not in (None, HorovodBasics.jobs):
+            self.forget()  # its operations ended with their job
         try:
-            is_final = self._compared == _generation or self._compare()
-            self._send_batch()
-            self._send_rest()
-            self._send_batch()
-            self._wait()
-            if not is_final:
-                self._compared = None
-        finally:
+            if not self._is_done:
+                self._reduce()
+                self._is_done = True
             self.forget()
+        except Exception:
+            self.forget()
+            raise
+        except BaseException:
+            self._interrupted = HorovodBasics.jobs
+            raise
+
+    def _reduce(self) -> None:
+        if self._compared != _generation:
+            self._compare()
+        self._send_batch()
+        self._send_rest()
+        self._send_batch()
+        self._wait()
+        if not self._is_final:
+            self._compared = None
 
     def _send_rest(self) -> None:
-        sent = sum(len(sent) if isinstance(sent, list) else 1 for sent in self._in_flight)
+        sent = sum(len(slots) for slots, _ in self._in_flight)
         if sent == len(self._slots):
             return  # the usual case: nothing remains
+        for slots, _ in self._in_flight:
+            for slot in slots:
+                slot.is_sent = True  # also where a KeyboardInterrupt came between
 
         def is_wanted(slot: _Slot) -> bool:
-            return slot.handle is None and (slot.passes_left < self.passes or slot.parameter.requires_grad)
+            return not slot.is_sent and (slot.passes_left < self.passes or slot.parameter.requires_grad)
 
         for slot in self._slots:
-            if slot.handle is None and slot.group is None and is_wanted(slot):
+            if not slot.is_sent and slot.group is None and is_wanted(slot):
                 self._send(slot)
         for group in self._formed:
             self._send_group([slot for slot in group.slots if is_wanted(slot)])
 
     def _wait(self) -> None:
-        failure = None
-        for sent in self._in_flight:
+        while self._in_flight:
             # Waits for all, even after an error: nothing may be in flight in the next step.
             try:
-                self._wait_for(sent)
+                self._wait_for(*self._in_flight[0])
             except Exception as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                self._failure = self._failure or error
+            self._in_flight.popleft()
+        if self._failure is not None:
+            raise self._failure
 
-    def _wait_for(self, sent: Union[_Slot, list[_Slot]]) -> None:
-        if isinstance(sent, list):
-            synchronize(sent[0].handle)
-            for slot in sent:
-                # Checked here to save a call: mostly there is nothing to do.
-                if slot.shipment is not None or slot.parameter.grad is not slot.gradient:
-                    slot.unpack(self.compression)
-        elif callable(sent.handle):
-            sent.put_gradient(sent.handle())  # sparse
-        else:
-            synchronize(sent.handle)
-            sent.unpack(self.compression)
+    def _wait_for(self, slots: list[_Slot], handle: Any) -> None:
+        """Waits for gradients and puts them into ``grad``; again, if a KeyboardInterrupt has ended
+        the first call after its wait."""
+        if callable(handle):
+            slots[0].put_gradient(handle())  # sparse
+            return
+        synchronize(handle)
+        for slot in slots:
+            # Checked here to save a call: mostly there is nothing to do.
+            if slot.shipment is not None or slot.parameter.grad is not slot.gradient:
+                slot.unpack(self.compression)
 
     def forget(self) -> None:
         """Resets the state to that before a backward pass."""
         passes = self.passes
         for slot in self._slots:  # inlined: it runs in every step
             slot.passes_left = passes
-            slot.gradient = slot.shipment = slot.handle = None
+            slot.gradient = slot.shipment = None
+            slot.is_sent = False
         for group in self._formed:
             group.complete = 0
         self._waiting.clear()
+        self._failure = self._interrupted = None
         self._in_flight.clear()
         self._batch.clear()
         self._is_sent_at_end = False
         self.is_touched = False
+        self._is_done = False  # last: nothing is reset in part
 
-    def _compare(self) -> bool:
+    def _compare(self) -> None:
         """Compares the models of the ranks, and submits the gradients that waited for it.
 
-        Returns false if ranks have joined; the comparison is then repeated later.
+        If ranks have joined, the comparison is to be repeated in the next step.
         """
         slots = sorted(self._slots, key=lambda slot: slot.name)
         for slot in slots:
@@ -496,17 +544,18 @@ class Reducer:
                 slot.sparse_dims = gradient.sparse_dim()
         sparse_dims = [slot.sparse_dims for slot in slots]
         parameters = {slot.name: described(slot.parameter) for slot in self._slots}
-        answer = check_same_model(parameters, self.process_set, any(sparse_dims))
-        if answer.has_sparse:
-            # Ranks without a gradient do not know whether it is sparse.
-            for slot, dims in zip(slots, largest(sparse_dims, self.process_set)):
-                slot.sparse_dims = dims
-        self._form_groups()
+        with lock(self.process_set):
+            answer = check_same_model(parameters, self.process_set, any(sparse_dims))
+            if answer.has_sparse:
+                # Ranks without a gradient do not know whether it is sparse.
+                for slot, dims in zip(slots, largest(sparse_dims, self.process_set)):
+                    slot.sparse_dims = dims
+            self._form_groups()
+        self._is_final = answer.is_final
         self._compared = _generation
         waiting, self._waiting = self._waiting, []
         for slot in waiting:
             self._hand_over(slot)
-        return answer.is_final
 
     def _form_groups(self) -> None:
         self._formed = []

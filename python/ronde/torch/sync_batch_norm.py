@@ -106,7 +106,7 @@ def _statistics(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
     else:
         mean = deviations = x.new_zeros(channels)
     # In float64, so that the count is exact.
-    own = torch.cat([mean.double(), deviations.double(), torch.tensor([count], dtype=torch.float64)])
+    own = torch.cat([mean.double(), deviations.double(), x.new_tensor([count], dtype=torch.float64)])
     ranks = allgather(own.unsqueeze(0), f"sync_batch_norm.forward.{channels}")
     means, deviations, counts = ranks[:, :channels], ranks[:, channels:-1], ranks[:, -1:]
     total = counts.sum()

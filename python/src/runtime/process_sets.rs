@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::{context, unnamed};
+use super::{context, on_a_thread, unnamed};
 use crate::error::raise;
 
 pub(crate) fn unknown(id: u32) -> PyErr {
@@ -22,8 +22,9 @@ pub(crate) fn unknown_message(id: u32) -> String {
 #[pyo3(signature = (ranks, /))]
 pub(crate) fn add_process_set(py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32> {
     let context = context()?;
-    let set = py.detach(|| context.add_process_set(&ranks));
-    set.map(|set| set.id()).map_err(|error| raise(py, &error))
+    let add = move || context.add_process_set(&ranks).map(|set| set.id());
+    let set = on_a_thread(py, add, |py| py.check_signals())?;
+    set.map_err(|error| raise(py, &error))
 }
 
 /// Removes a process set, called by all ranks. False for an unknown number and for the set of all
@@ -34,7 +35,8 @@ pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
     let context = context()?;
     match context.process_set(id) {
         Some(set) if id != 0 => {
-            let removed = py.detach(|| context.remove_process_set(&set));
+            let remove = move || context.remove_process_set(&set);
+            let removed = on_a_thread(py, remove, |py| py.check_signals())?;
             removed.map_err(|error| raise(py, &error))?;
             unnamed().counts.remove(&id);
             Ok(true)

@@ -349,6 +349,8 @@ const INCLUDED: i64 = 4;
 /// Horovod's answers to the question whether a process is in a set.
 const NOT_INITIALIZED: i32 = -1;
 const UNKNOWN_SET: i32 = -2;
+/// Rank in a set without this process.
+const OUTSIDE: i32 = -1;
 
 fn answer(what: i64, set_id: i64) -> Result<i32, Failure> {
     let context = current();
@@ -364,12 +366,13 @@ fn answer(what: i64, set_id: i64) -> Result<i32, Failure> {
         });
     }
     let context = context.ok_or_else(Failure::not_initialized)?;
+    let own_set = || set(&context).ok_or_else(|| Failure::unknown_set(set_id));
     let number = match what {
-        SIZE => {
-            let set = set(&context).ok_or_else(|| Failure::unknown_set(set_id))?;
-            set.size()
-        }
-        RANK => context.rank(),
+        SIZE => own_set()?.size(),
+        RANK => match own_set()?.rank() {
+            Some(rank) => rank,
+            None => return Ok(OUTSIDE),
+        },
         LOCAL_RANK => context.local_rank(),
         LOCAL_SIZE => context.local_size(),
         _ => return Err(Failure::internal(format!("query {what} is unknown"))),

@@ -106,8 +106,14 @@ fn take(token: i64) -> Option<Pending> {
     flights(|flights| flights.by_token.remove(&token))
 }
 
-/// Drops all operations that were never waited for; there is no context, so none is in flight.
+/// Drops all completed operations that were never waited for: all of them, unless a thread of the
+/// last context has not ended, which may still write to the tensors of the others.
 pub(crate) fn forget_all() {
-    let forgotten = flights(|flights| std::mem::take(&mut flights.by_token));
-    drop(forgotten);
+    let forgotten: BTreeMap<_, _> = flights(|flights| {
+        let all = std::mem::take(&mut flights.by_token).into_iter();
+        let (done, in_flight) = all.partition(|(_, pending)| pending.is_done());
+        flights.by_token = in_flight;
+        done
+    });
+    drop(forgotten); // frees tensors: not under the lock
 }

@@ -5,6 +5,7 @@ Start: ``python -m pytest python/tests/frontends``, where TensorFlow, Keras and 
 
 import itertools
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -184,12 +185,28 @@ expect_interrupt(fit, KeyboardInterrupt)
 """
 
 
+def await_idle(process):
+    """Waits until the process has used next to no CPU time for two seconds."""
+
+    def ticks():
+        fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])  # hundredths of a second, user and system
+
+    before = ticks()
+    for _ in range(SECONDS):
+        time.sleep(2)
+        before, last = ticks(), before
+        if before - last <= 5:
+            return
+    raise AssertionError("it does not wait")
+
+
 def test_ctrl_c_ends_a_wait():
     ranks = start(WAITS, KERAS_BACKEND="tensorflow")
     try:
         for _ in ("eager", "function", "fit"):
             assert ranks[0].stdout.readline() == "ready\n"
-            time.sleep(3)  # rank 0 waits for rank 1, once it has traced its function
+            await_idle(ranks[0])  # it waits for rank 1, once it has traced its function
             ranks[0].send_signal(signal.SIGINT)
             assert ranks[0].stdout.readline() == "interrupted\n"
         output, errors = ranks[0].communicate(timeout=SECONDS)

@@ -53,9 +53,18 @@ os._exit(code if code >= 0 else 255)
 """
 
 
+class NotOnHostsError(OSError):
+    """The hosts lack the interpreter or the package."""
+
+
+def are_possible():
+    """Whether this user may make hosts."""
+    return subprocess.run([_SCRIPT, "possible"], capture_output=True).returncode == 0
+
+
 class Namespaces:
     """Hosts on one machine, which exist until :meth:`down` is called. Raises OSError if they
-    cannot be made here.
+    cannot be made, and :class:`NotOnHostsError` if they lack the interpreter or the package.
 
     ``folder``: a folder that all hosts have, for the program in the place of ssh; not in /tmp.
     """
@@ -74,7 +83,7 @@ class Namespaces:
         python = [*self.enter(0), sys.executable, "-c", "import ronde"]
         if subprocess.run(python, env=self.variables(), capture_output=True).returncode:
             self.down()
-            raise OSError(
+            raise NotOnHostsError(
                 f"{sys.executable} or ronde is not on the hosts, which have their own /tmp"
             )
 

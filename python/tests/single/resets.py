@@ -23,9 +23,18 @@ WARM_UP = 10
 BYTES_MAX = 6 << 20
 
 
+def settled(former):
+    """A reading, once none of its counts is above that of `former`, or after ten seconds."""
+    for _ in range(50):
+        time.sleep(0.2)  # the kernel counts a thread for a moment after it was joined
+        now = reading()
+        if former is None or all(new <= old for old, new in zip(former[1:], now[1:])):
+            break
+    return now
+
+
 def reading():
     """Resident bytes, descriptors, threads and mappings of shared memory of this process."""
-    time.sleep(0.2)  # the kernel counts a thread for a moment after it was joined
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/self/status") as file:
@@ -55,7 +64,7 @@ def main(resets):
             hvd.allreduce(torch.ones(1), name="of rank 0", process_set=of_rank_0)
         hvd.barrier()
         if state.done == WARM_UP or state.done == resets:
-            readings.append(reading())
+            readings.append(settled(readings[0] if readings else None))
         hvd.barrier()
         if state.done < resets:
             state.done += 1

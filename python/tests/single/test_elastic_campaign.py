@@ -23,7 +23,7 @@ def test_jobs_with_faults_end_with_the_weights_of_one_process(tmp_path):
     faults = "kill,kill rank 0,kill in a commit,commit fails,callback raises,add slots"
     command += ["--only", faults + ",script prints nonsense"]
     done = subprocess.run(
-        [*command, "--folder", tmp_path / "jobs"], capture_output=True, text=True, timeout=300
+        [*command, "--folder", tmp_path / "jobs"], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = json.loads((tmp_path / "out" / "elastic.json").read_text())["jobs"]

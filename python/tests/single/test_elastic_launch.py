@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -163,13 +162,13 @@ def test_a_job_that_cannot_continue_says_what_is_missing(tmp_path):
 
 @pytest.fixture
 def two_hosts():
-    if os.geteuid() != 0 or shutil.which("ip") is None:
+    if not namespaces.are_possible():
         pytest.skip("network namespaces need root and iproute2")
     with tempfile.TemporaryDirectory(dir=namespaces.folder()) as folder:
         try:
             hosts = namespaces.Namespaces("elastic", 2, Path(folder))
-        except OSError as error:
-            pytest.skip(f"no network namespaces can be made here: {error}")
+        except namespaces.NotOnHostsError as error:
+            pytest.skip(str(error))
         try:
             yield hosts
         finally:

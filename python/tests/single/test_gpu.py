@@ -104,7 +104,7 @@ def run(body, **environment):
         folder = os.environ.get("TEST_RONDE_FAKE_CUDA", str(ROOT / "target/tmp/fake_cuda"))
         built = subprocess.run([str(ROOT / "tests/fake_cuda/build"), folder], capture_output=True, text=True)
         if built.returncode != 0:
-            pytest.skip(f"the fake libraries do not compile: {built.stderr}")
+            pytest.fail(f"the fake libraries do not compile: {built.stderr}")
         environment = {"LD_LIBRARY_PATH": folder, **environment}
     program = textwrap.dedent(REAL if IS_REAL else STAND_IN) + textwrap.dedent(body)
     environment = {**os.environ, **environment}
@@ -147,17 +147,27 @@ def test_what_is_allocated_is_a_tensor_on_the_gpu():
 def test_with_async_completion_the_callers_stream_waits_and_the_host_does_not():
     run(
         """
+        import time
         hvd.init()
         tensor = Tensor([1.0, 2.0, 3.0])
         for step in range(5):
             handle = extension.allreduce(tensor, tensor, "in place", hvd.Sum, 2.0, 1.0, 0)
             assert extension.synchronize(handle) is tensor
         assert tensor.tolist() == [32.0, 64.0, 96.0]
+        began = time.perf_counter()
+        handle = extension.allreduce(tensor, tensor, "ahead", hvd.Sum, 1.0, 1.0, 0)
+        assert extension.synchronize(handle) is tensor
+        ahead = time.perf_counter() - began
+        assert tensor.tolist() == [32.0, 64.0, 96.0]
+        took = time.perf_counter() - began
+        # A real device is too fast to tell.
+        assert isinstance(tensor, torch.Tensor) or ahead < took / 2, (ahead, took)
         gathered = extension.synchronize(extension.allgather(tensor, "gathered", 0))
         assert gathered.tolist() == [32.0, 64.0, 96.0]
         hvd.shutdown()
         """,
         HOROVOD_ENABLE_ASYNC_COMPLETION="1",
+        FAKE_CUDA_DELAY_US="1000000",
     )
 
 

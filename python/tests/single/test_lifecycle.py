@@ -200,6 +200,149 @@ def test_a_wait_can_be_interrupted_and_taken_up_again(tmp_path):
     )
 
 
+def test_waits_for_process_sets_can_be_interrupted(tmp_path):
+    succeeds(
+        """
+        hvd.init(process_sets="dynamic")
+        interrupted = pathlib.Path("interrupted")
+        if hvd.rank() == 0:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                hvd.add_process_set([0])
+            interrupted.touch()
+        else:
+            while not interrupted.exists():
+                time.sleep(0.02)
+            hvd.add_process_set([0])
+        hvd.barrier()
+        """,
+        ranks=2,
+        folder=tmp_path,
+    )
+
+
+def test_threads_begin_one_job():
+    succeeds(
+        """
+        threads = [threading.Thread(target=hvd.init) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert hvd.size() == 2
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum, name="x").item() == 2.0
+        """,
+        ranks=2,
+    )
+
+
+def test_a_shutdown_ends_a_join_in_another_thread():
+    succeeds(
+        """
+        hvd.init()
+        if hvd.rank() == 0:
+            errors = []
+            def join():
+                try:
+                    hvd.join()
+                except hvd.HorovodInternalError as error:
+                    errors.append(error)
+            thread = threading.Thread(target=join)
+            thread.start()
+            time.sleep(0.5)
+            hvd.shutdown()
+            thread.join(60)
+            assert errors, "join goes on"
+        else:
+            with pytest.raises(hvd.HorovodInternalError):
+                while True:
+                    hvd.allreduce(torch.ones(1), op=hvd.Sum, name="x")
+        """,
+        ranks=2,
+    )
+
+
+INTERRUPTED = """
+weights = [torch.nn.Parameter(torch.zeros(4, 2)), torch.nn.Parameter(torch.zeros(2))]
+def loss(scale):
+    rows = torch.nn.functional.embedding(torch.tensor([1]), weights[0], sparse={sparse})
+    return scale * (rows + weights[1]).sum()
+
+def interrupt_step():
+    before = [weight.detach().clone() for weight in weights]
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert all(map(torch.equal, before, weights))
+
+hvd.init()
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), {options})
+for step in range(4):
+    interrupted = pathlib.Path("interrupted", str(step))
+    while step and hvd.rank() and not interrupted.exists():
+        time.sleep(0.02)
+    optimizer.zero_grad()
+    loss(2.0).backward()
+    if step and hvd.rank() == 0:
+        interrupt_step()
+        interrupted.touch()
+        {again}
+    else:
+        optimizer.step()
+    assert weights[0].tolist() == [[0.0] * 2, [-2.0 * (step + 1)] * 2, [0.0] * 2, [0.0] * 2], weights
+    assert weights[1].tolist() == [-2.0 * (step + 1)] * 2, weights
+"""
+
+AGAIN = {
+    "step": "optimizer.step()",
+    "synchronize": """
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    "sparse, options, again",
+    [
+        (True, "", "step"),
+        (True, "", "synchronize"),
+        (False, "groups=1", "synchronize"),
+    ],
+)
+def test_an_interrupted_step_can_be_completed(tmp_path, sparse, options, again):
+    (tmp_path / "interrupted").mkdir()
+    again = textwrap.indent(textwrap.dedent(AGAIN[again]), " " * 8).strip()
+    program = INTERRUPTED.format(sparse=sparse, options=options, again=again)
+    succeeds(program, ranks=2, folder=tmp_path)
+
+
+def test_an_interrupted_adasum_step_changes_no_parameter(tmp_path):
+    succeeds(
+        """
+        interrupted = pathlib.Path("interrupted")
+        hvd.init()
+        weight = torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+        weight.sum().backward()
+        optimizer.step()
+        before = weight.detach().clone()
+        if hvd.rank() == 0:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+            interrupted.touch()
+        else:
+            while not interrupted.exists():
+                time.sleep(0.02)
+        assert torch.equal(weight, before) and before.any()
+        """,
+        ranks=2,
+        folder=tmp_path,
+    )
+
+
 @pytest.mark.parametrize("backend", ["local", "tcp"])
 def test_an_interrupted_init_leaves_no_thread(backend):
     succeeds(

@@ -141,6 +141,14 @@ def test_a_rank_that_is_killed_is_named():
     assert caught.value.rank == 1 and caught.value.exit_code == 128 + 9
 
 
+def test_a_rank_on_another_host_is_named_too():
+    from ronde.runner._job import _CAUSE
+
+    said = "ronde run: node2: rank 3 was killed by signal 9 (SIGKILL); ending the other ranks"
+    cause = _CAUSE.match(said)
+    assert cause[1] == "node2: rank 3 was killed by signal 9 (SIGKILL)" and cause[2] == "3"
+
+
 def test_a_rank_that_ends_without_a_word_is_named():
     with pytest.raises(JobError, match="rank 0 ended without a result"):
         ronde.run(lambda: os._exit(0))

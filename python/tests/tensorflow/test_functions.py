@@ -85,6 +85,18 @@ def test_elastic_state_of_variables(tf, hvd):
     assert variable.numpy() == 1.0 and state.epoch == 0
 
 
+def test_elastic_state_in_a_session_makes_its_operations_once(tf, hvd):
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("variable", initializer=[1.0 + hvd.rank()])
+        session.run(tf.compat.v1.global_variables_initializer())
+        state = hvd.elastic.TensorFlowState([variable], session, epoch=hvd.rank())
+        graph.finalize()
+        for _ in range(2):
+            state.sync()
+            state.commit()
+        assert session.run(variable).tolist() == [1.0] and state.epoch == 0
+
+
 def test_elastic_state_of_a_model(tf, hvd):
     model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)

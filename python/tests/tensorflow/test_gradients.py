@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture
-def gradient(tf, run):
-    """Gradient of a function of one tensor."""
+@pytest.fixture(params=["fixed", "elastic"])
+def gradient(tf, run, request, monkeypatch):
+    """Gradient of a function of one tensor; functions of an elastic job ask for ranks when they run."""
+    if request.param == "elastic":
+        monkeypatch.setattr("ronde.common.seat.is_elastic", lambda: True)
 
     def of(function, x):
         def both(x):

@@ -258,7 +258,8 @@ impl Collective for HostsCollective {
         );
         let own = transfer::gathered_from_here(spans, bytes, self.rank, size);
         let others = transfer::gathered_here(spans, bytes, size);
-        self.run(move |job| transfer::allgather(job, own, others))
+        let part = rounds::piece_bytes(size);
+        self.run(move |job| transfer::allgather(job, own, others, part))
     }
 
     fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {

@@ -121,13 +121,16 @@ pub(super) fn longest_way(bytes: &[usize], size: usize) -> usize {
     (0..size * size).map(way).max().unwrap_or(0)
 }
 
-/// Sends every rank's stream to all.
+/// Sends every rank's stream to all, `part` bytes of it in each round.
+///
+/// The ranks must begin the rounds of all allgathers in the same order. Of several in flight, each
+/// may therefore have one round only.
 pub(super) async fn allgather(
     mut job: Job,
     own: Stream,
     all: Vec<Stream>,
+    part: usize,
 ) -> Result<Batch, CommError> {
-    let part = piece_bytes(job.comm.size());
     let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
     let begin = |job: &mut Job, round: usize| {
         let parts = parts(&all, round, part);

@@ -131,7 +131,8 @@ impl LocalCollective {
         for peer in self.peers() {
             self.wait(counters.reduced(peer), chunk.wrapping_add(1), peer, lap)?;
             let area = self.layout.slot(chunk, self.next_rank(peer));
-            for piece in job.batch.pieces(job.cut.part(index, peer)) {
+            let pieces = job.batch.pieces(job.cut.part(index, peer));
+            for piece in pieces.filter(|piece| !piece.output.is_null()) {
                 // SAFETY: the owner has published this part and does not write it before
                 // `copied_out` below; the output is writable and not aliased (`Span::new`).
                 unsafe {
@@ -178,7 +179,8 @@ impl LocalCollective {
 
     /// Reduces a batch of a set of one rank: applies scale factors, or copies.
     fn alone(&self, job: &Job<'_>) {
-        for piece in job.batch.pieces(0..job.batch.bytes()) {
+        let pieces = job.batch.pieces(0..job.batch.bytes());
+        for piece in pieces.filter(|piece| !piece.output.is_null()) {
             // SAFETY: equal or disjoint ranges of the piece's length (`Span::new`).
             unsafe {
                 job.reducer
@@ -219,11 +221,14 @@ impl LocalCollective {
                 }
             })
             .collect();
+        // A rank that keeps nothing, for lack of memory, combines for the others alone.
+        let (output, shared) = match (piece.output.is_null(), shared.is_null()) {
+            (false, _) => (piece.output, shared),
+            (true, false) => (shared, ptr::null_mut()),
+            (true, true) => return,
+        };
         // SAFETY: the piece (`Span::new`) and the areas (the caller) are readable and writable; an
         // output is one of the sources or overlaps nothing.
-        unsafe {
-            job.reducer
-                .combine(&sources, piece.output, shared, piece.bytes)
-        };
+        unsafe { job.reducer.combine(&sources, output, shared, piece.bytes) };
     }
 }

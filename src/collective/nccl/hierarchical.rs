@@ -95,11 +95,9 @@ impl Hierarchical {
         self.communicator
     }
 
-    /// Aborts the work on the device.
-    pub(super) fn abort(&mut self) {
-        if let Some(communicator) = self.communicator.take() {
-            self.device.gpu.abort(communicator);
-        }
+    /// Hands over the communicator, to abort the work on the device.
+    pub(super) fn take_communicator(&mut self) -> Option<Communicator> {
+        self.communicator.take()
     }
 
     /// Puts an allreduce on the stream; returns when the other hosts' shares have arrived.

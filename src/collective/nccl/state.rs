@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::exchange::{exchange, invalid, least};
 use super::hierarchical::Hierarchical;
 use super::program::Program;
@@ -173,12 +175,13 @@ impl AsyncCollective for NcclCollective {
     }
 
     fn abort(&mut self) {
-        if let Some(communicator) = self.communicator.take() {
-            self.track.device.gpu.abort(communicator);
-        }
-        if let Some(hierarchical) = &mut self.hierarchical {
-            hierarchical.abort();
-        }
+        let hierarchical = self.hierarchical.as_mut();
+        let intra_node = hierarchical.and_then(Hierarchical::take_communicator);
+        let all: SmallVec<[Communicator; 2]> = [self.communicator.take(), intra_node]
+            .into_iter()
+            .flatten()
+            .collect();
+        self.track.device.gpu.abort_all(&all);
     }
 
     fn last(&self) -> Option<Mark> {

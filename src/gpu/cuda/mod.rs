@@ -521,4 +521,22 @@ impl Gpu for Cuda {
             self.nccl.abort(communicator);
         }
     }
+
+    /// All at once: NCCL frees device memory when it aborts a communicator, which waits for the
+    /// kernels of the others, and these end only when theirs is aborted.
+    fn abort_all(&self, communicators: &[Communicator]) {
+        let Some((&first, others)) = communicators.split_first() else {
+            return;
+        };
+        std::thread::scope(|scope| {
+            for &communicator in others {
+                let abort = move || self.abort(communicator);
+                let thread = std::thread::Builder::new().name("ronde-abort".into());
+                if let Err(error) = thread.spawn_scoped(scope, abort) {
+                    tracing::error!("a communicator of NCCL is not aborted: {error}");
+                }
+            }
+            self.abort(first);
+        });
+    }
 }

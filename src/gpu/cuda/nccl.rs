@@ -24,6 +24,9 @@ const IN_PROGRESS: c_int = 7;
 /// the system's folders.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
+/// Variable by which NCCL's calls block, whatever the program asks for.
+const BLOCKING: &str = "NCCL_COMM_BLOCKING";
+
 /// Oldest version with non-blocking communicators, the only ones that can be aborted while a rank
 /// is missing.
 const OLDEST: c_int = 21_400;
@@ -104,6 +107,11 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     let _one_at_a_time = lock(&LOADING);
     if let Some(nccl) = LOADED.get() {
         return Ok(nccl);
+    }
+    if std::env::var(BLOCKING).is_ok_and(|value| value.trim() == "1") {
+        tracing::warn!(
+            "{BLOCKING}=1: a rank that is lost while NCCL connects has the others wait for ever; unset it"
+        );
     }
     // SAFETY: loading NCCL runs its initializers, which are designed for that.
     let found = NAMES

@@ -145,6 +145,13 @@ impl Engine {
         }
     }
 
+    /// Notes that the job has failed: its other ranks may not come to finalize MPI.
+    pub(super) fn set_failed(&self) {
+        if let EngineCarrier::Mpi { .. } = self.carrier {
+            crate::mpi::set_failed(true);
+        }
+    }
+
     /// Has the tasks polled at once.
     pub(super) fn look(&self) {
         self.command(Command::Look);
@@ -179,7 +186,9 @@ impl Engine {
         F: Future<Output = Result<T, CommError>> + 'static,
     {
         let (promise, answer) = Promise::new(self);
-        self.send(task(move |world| answered(work(world), answer)));
+        self.send(task(move |world| {
+            answered(work(Rc::clone(&world)), world, answer)
+        }));
         promise.keep(spin, guard)
     }
 
@@ -193,7 +202,9 @@ impl Engine {
         F: Future<Output = Result<T, CommError>> + 'static,
     {
         let (promise, answer) = Promise::new(self);
-        self.command(task(move |world| answered(work(world), answer)));
+        self.command(task(move |world| {
+            answered(work(Rc::clone(&world)), world, answer)
+        }));
         promise
     }
 
@@ -212,6 +223,12 @@ impl Engine {
                 reply.take()
             }
         }
+    }
+
+    /// Whether operations fail by themselves if a rank that they need has left or is silent: over TCP,
+    /// but not over MPI.
+    pub(super) fn reports_peers(&self) -> bool {
+        matches!(self.carrier, EngineCarrier::Tcp(_))
     }
 
     /// Whether the calling thread drives this engine.

@@ -1,6 +1,7 @@
 //! Operation that an engine carries out for a caller, who waits for its result.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use crate::error::Error;
 use crate::hosts::comm::CommError;
+use crate::hosts::world::World;
 use crate::sync::lock;
 
 /// Interval of the checks whether a wait for the engine still makes sense.
@@ -46,19 +48,31 @@ impl<T> Promise<T> {
     /// Those of `guard`, which also converts the future's.
     pub(crate) fn keep(mut self, spin: Duration, guard: &dyn Guard) -> Result<T, Error> {
         let began = Instant::now();
+        let (mut moves, mut moved) = (0, began);
         loop {
             if let Some(outcome) = self.engine.wait(&self.reply, spin, GUARD_INTERVAL) {
-                self.kept = true;
-                return match outcome {
-                    Outcome::Value(value) => Ok(value),
-                    Outcome::Failed(error) => Err(guard.failure(&error)),
-                    Outcome::Dropped => Err(guard.failure(&CommError::Panicked)),
-                };
+                return self.settle(outcome, guard);
             }
-            if let Err(error) = guard.check(began.elapsed()) {
+            let now_moves = self.reply.moves.load(Ordering::Relaxed);
+            if now_moves != moves {
+                (moves, moved) = (now_moves, Instant::now());
+            }
+            if let Err(error) = guard.check(began.elapsed(), moved.elapsed()) {
+                if let Some(outcome) = self.reply.take() {
+                    return self.settle(outcome, guard); // it came meanwhile
+                }
                 self.given_up = Some(error.to_string());
                 return Err(error); // the drop waits until the engine has dropped the future
             }
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome<T>, guard: &dyn Guard) -> Result<T, Error> {
+        self.kept = true;
+        match outcome {
+            Outcome::Value(value) => Ok(value),
+            Outcome::Failed(error) => Err(guard.failure(&error)),
+            Outcome::Dropped => Err(guard.failure(&CommError::Panicked)),
         }
     }
 }
@@ -93,11 +107,12 @@ impl<T> Drop for Promise<T> {
 
 /// Decides while a caller waits for the engine.
 pub(crate) trait Guard {
-    /// Called about every 100 ms.
+    /// Called about every 100 ms. `quiet` is the time since a part of the operation has completed,
+    /// or since the beginning.
     ///
     /// # Errors
     /// The reason to give up.
-    fn check(&self, waited: Duration) -> Result<(), Error>;
+    fn check(&self, waited: Duration, quiet: Duration) -> Result<(), Error>;
 
     /// Converts an error of an operation.
     fn failure(&self, error: &CommError) -> Error;
@@ -119,6 +134,8 @@ pub(super) struct Reply<T> {
     /// A thread sleeps until it is there. Changed under the lock of the outcome.
     has_sleeper: AtomicBool,
     abandoned: AtomicBool,
+    /// How often a part of the operation has completed.
+    moves: AtomicU64,
 }
 
 impl<T> Default for Reply<T> {
@@ -129,6 +146,7 @@ impl<T> Default for Reply<T> {
             came: Condvar::new(),
             has_sleeper: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
         }
     }
 }
@@ -179,15 +197,23 @@ impl<T> Drop for Answer<T> {
 /// Polls `future` until it is ready or its promise was dropped; answers when it has been dropped.
 pub(super) async fn answered<T, F: Future<Output = Result<T, CommError>>>(
     future: F,
+    world: Rc<World>,
     answer: Answer<T>,
 ) {
     // The future is dropped at the end of this block.
     let outcome = {
         let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+        std::future::poll_fn(|context| {
+            let before = world.completed();
+            let polled = future.as_mut().poll(context);
+            if world.completed() != before {
+                answer.0.moves.fetch_add(1, Ordering::Relaxed);
+            }
+            match polled {
+                Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+                Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
         })
         .await
     };

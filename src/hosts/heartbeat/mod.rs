@@ -3,43 +3,46 @@
 //!
 //! The processes of another host cannot be observed directly, and a broken network reports nothing.
 //! So every rank sends its neighbours a message once a second; a rank without a message for
-//! [`SILENCE_MAX`] is lost. Departures and failures are forwarded the same way: a rank that
-//! receives new information sends it to its own neighbours. Requests for a cycle are forwarded from
-//! host to host; within a host doorbells ring. An idle job sends only heartbeats: ⌈log₂ n⌉ messages
-//! per second and rank.
+//! [`SILENCE_MAX`](beats::SILENCE_MAX) is lost. Departures and failures are forwarded the same way:
+//! a rank that receives new information sends it to its own neighbours. Requests for a cycle are
+//! forwarded from host to host; within a host doorbells ring. An idle job sends only heartbeats:
+//! ⌈log₂ n⌉ messages per second and rank.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ronde_net::{Loss, NetError, neighbours};
+use ronde_net::neighbours;
 
-use super::comm::{Comm, CommError, Pending};
-use super::engine::{Engine, Guard, LAST_WORDS, turn};
-use super::mpi::finalize::Inbox;
-use super::world::{CommId, World};
+use super::comm::CommError;
+use super::engine::{Engine, Guard, LAST_WORDS};
+use super::world::CommId;
 use crate::error::{Error, PeerError};
-use crate::rendezvous::Patience;
+use crate::rendezvous::{Alarm, Patience};
 use crate::shm::Watch;
 use crate::shm::primitive::AtomicU64;
 use crate::sync::lock;
 
+mod beats;
+mod ending;
 mod message;
 
-use message::{Envelope, How, MESSAGE_BYTES, Message};
+use beats::Beats;
+use ending::own_failure;
+use message::{Envelope, How, Message};
 
-/// Interval of the heartbeats of one rank.
-const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// A rank without a heartbeat for so long is lost.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// How long after a rank has left what it sent before may still be on its way.
-const LEFT_GRACE: Duration = Duration::from_millis(300);
+/// How long the reason for a rank's end may be on its way.
+const CAUSE_GRACE: Duration = Duration::from_millis(300);
+/// Over MPI, a wait for the members of a process set fails if one of them has left and no part of
+/// the operation has completed for so long: what that rank sent before may still be on its way.
+const LEFT_GRACE: Duration = Duration::from_secs(3);
 
 /// Tag of these messages.
 const TAG: u16 = 0;
-/// Process sets of which a ring is kept until this rank has created them too.
-const EARLY_MAX: usize = 1 << 12;
+/// Process sets of which messages are kept until this rank has created them too, and those that it is
+/// remembered to have left.
+const OTHERS_MAX: usize = 1 << 12;
 
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
@@ -56,6 +59,8 @@ pub(crate) struct Heartbeat {
     engine: Arc<Engine>,
     rank: usize,
     size: usize,
+    /// Number of the set of all ranks.
+    world: u64,
     /// Host names, by job rank.
     hosts: Vec<String>,
     patience: Patience,
@@ -64,8 +69,8 @@ pub(crate) struct Heartbeat {
     /// Messages to neighbours.
     outbox: Mutex<VecDeque<(Message, Vec<usize>)>>,
     sets: Mutex<HashMap<u64, Set>>,
-    /// Rings for sets that this rank is still about to listen to.
-    early: Mutex<HashMap<u64, u64>>,
+    /// Locked before the sets, if both are.
+    others: Mutex<Others>,
     /// The error that aborts all process sets.
     verdict: Mutex<Option<Error>>,
     /// Cycles that those had entered of whom this rank hears directly.
@@ -89,34 +94,53 @@ struct Set {
     told: u64,
     /// Job ranks that have left it.
     left: Vec<usize>,
+    /// When this rank heard of the first of them.
+    left_at: Option<Instant>,
+}
+
+/// Process sets that this rank does not have: not yet, or not any more.
+#[derive(Default)]
+struct Others {
+    early: HashMap<u64, Early>,
+    /// The sets that this rank has left last. No other set has the same number.
+    left: VecDeque<u64>,
+}
+
+/// Messages about a process set that this rank has not created yet.
+#[derive(Default)]
+struct Early {
+    /// The highest cycle that a member requests.
+    wanted: Option<u64>,
+    /// Job ranks that have left it.
+    left: Vec<usize>,
+}
+
+impl Others {
+    /// The messages about `set`; `None` if this rank has left it, or if there are too many.
+    fn early(&mut self, set: u64) -> Option<&mut Early> {
+        let has_room = self.early.len() < OTHERS_MAX || self.early.contains_key(&set);
+        let is_kept = has_room && !self.left.contains(&set);
+        is_kept.then(|| self.early.entry(set).or_default())
+    }
+
+    fn leave(&mut self, set: u64) {
+        self.left.truncate(OTHERS_MAX - 1);
+        self.left.push_front(set);
+    }
 }
 
 impl Heartbeat {
-    /// The heartbeat of job rank `rank`, over `comm`.
+    /// The heartbeat of job rank `rank`, over `comm`; `world` is the set of all ranks.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         comm: CommId,
         rank: usize,
+        world: u64,
         hosts: Vec<String>,
         entered: Arc<AtomicU64>,
         patience: Patience,
     ) -> Arc<Self> {
-        let heartbeat = Arc::new(Self {
-            engine: Arc::clone(engine),
-            rank,
-            size: hosts.len(),
-            hosts,
-            patience,
-            entered,
-            outbox: Mutex::default(),
-            sets: Mutex::default(),
-            early: Mutex::default(),
-            verdict: Mutex::default(),
-            heard: Mutex::default(),
-            over: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            warnings: AtomicU64::new(0),
-        });
+        let heartbeat = Arc::new(Self::new(engine, rank, world, hosts, entered, patience));
         let shared = Arc::clone(&heartbeat);
         engine.spawn(move |world| async move {
             let beats = Beats::new(&shared, world.comm(comm));
@@ -132,6 +156,33 @@ impl Heartbeat {
         heartbeat
     }
 
+    fn new(
+        engine: &Arc<Engine>,
+        rank: usize,
+        world: u64,
+        hosts: Vec<String>,
+        entered: Arc<AtomicU64>,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            rank,
+            world,
+            size: hosts.len(),
+            hosts,
+            patience,
+            entered,
+            outbox: Mutex::default(),
+            sets: Mutex::default(),
+            others: Mutex::default(),
+            verdict: Mutex::default(),
+            heard: Mutex::default(),
+            over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            warnings: AtomicU64::new(0),
+        }
+    }
+
     // ---- from any thread ------------------------------------------------------------------------
 
     /// From now on, requests for a cycle of `set`, the process set of these job ranks, ring `bell`,
@@ -143,17 +194,22 @@ impl Heartbeat {
         next_hosts: Vec<usize>,
         bell: Arc<dyn Bell>,
     ) {
+        let mut others = lock(&self.others);
+        let Early { wanted, left } = others.early.remove(&set).unwrap_or_default();
         let set_of = Set {
             members: Arc::clone(members),
             next_hosts,
             bell: Arc::clone(&bell),
             told: 0,
-            left: Vec::new(),
+            left: left.clone(),
+            left_at: (!left.is_empty()).then(Instant::now),
         };
-        let mut early = lock(&self.early);
         lock(&self.sets).insert(set, set_of);
-        let early = early.remove(&set);
-        if let Some(cycle) = early
+        drop(others);
+        for rank in left {
+            self.tell_set(set, &Message::Left { set, rank });
+        }
+        if let Some(cycle) = wanted
             && bell.rung(cycle)
         {
             self.ring(set, cycle);
@@ -177,50 +233,6 @@ impl Heartbeat {
                 },
             ),
             Some(error) => {
-                let how = |how| Message::Ended {
-                    rank: self.rank,
-                    how,
-                };
-                let message = match error {
-                    Error::Peer(PeerError::Silent {
-                        rank,
-                        silent_seconds,
-                        ..
-                    }) => Message::Ended {
-                        rank: *rank,
-                        how: How::Silent {
-                            seconds: *silent_seconds,
-                        },
-                    },
-                    Error::Peer(PeerError::Stalled {
-                        rank,
-                        waited_seconds,
-                        limit_seconds,
-                    }) => Message::Ended {
-                        rank: *rank,
-                        how: How::Stalled {
-                            waited_seconds: *waited_seconds,
-                            limit_seconds: *limit_seconds,
-                        },
-                    },
-                    Error::Peer(PeerError::Lost { rank, pid }) => Message::Ended {
-                        rank: *rank,
-                        how: How::Lost { pid: *pid },
-                    },
-                    Error::Peer(PeerError::Disconnected { rank, reason, .. }) => Message::Ended {
-                        rank: *rank,
-                        how: How::disconnected(reason),
-                    },
-                    Error::Peer(PeerError::Left { rank }) => Message::Ended {
-                        rank: *rank,
-                        how: How::Left,
-                    },
-                    Error::Peer(PeerError::Failed { rank, reason }) => Message::Ended {
-                        rank: *rank,
-                        how: How::failed(reason),
-                    },
-                    other => how(How::failed(&other.to_string())),
-                };
                 if matches!(
                     error,
                     Error::Peer(
@@ -230,9 +242,10 @@ impl Heartbeat {
                     self.engine.set_broken();
                 }
                 self.abort(error.clone());
-                self.tell_all(&message);
+                self.tell_all(&Message::of_error(self.rank, error));
             }
         }
+        lock(&self.others).leave(set);
         lock(&self.sets).remove(&set);
         if is_world {
             self.stop();
@@ -270,6 +283,15 @@ impl Heartbeat {
         }
     }
 
+    /// Likewise, or what `alarm` says.
+    ///
+    /// # Errors
+    /// That.
+    pub(crate) fn check_with(&self, alarm: Option<&Alarm>) -> Result<(), Error> {
+        self.check()?;
+        alarm.and_then(|alarm| (alarm.0)()).map_or(Ok(()), Err)
+    }
+
     /// Likewise, or who has left `set`.
     ///
     /// # Errors
@@ -282,17 +304,29 @@ impl Heartbeat {
         }
     }
 
-    /// Asked now and then by who has waited for the members of `set` for `waited`.
+    /// Asked now and then by who has waited for the members of `set` for `waited`, while no part of
+    /// the operation has completed for `quiet`. A member that has left may not be needed any more.
     ///
     /// # Errors
     /// The reason to give up.
-    pub(crate) fn check_wait(&self, set: u64, waited: Duration) -> Result<(), Error> {
-        if waited >= LEFT_GRACE {
-            self.check_set(set)?;
-        } else {
-            self.check()?;
+    fn check_wait(&self, set: u64, waited: Duration, quiet: Duration) -> Result<(), Error> {
+        let left_at = lock(&self.sets).get(&set).and_then(|set| set.left_at);
+        let quiet = quiet.min(left_at.map_or(Duration::ZERO, |at| at.elapsed()));
+        match quiet < LEFT_GRACE || self.engine.reports_peers() {
+            true => self.check()?,
+            false => self.check_set(set)?,
         }
-        self.check_patience(waited)
+        self.check_patience(set, waited)
+    }
+
+    /// Asked now and then by who has waited for the members of `set` on its own host for `waited`:
+    /// one of them may wait for another host.
+    ///
+    /// # Errors
+    /// The reason to give up.
+    pub(crate) fn check_outside(&self, set: u64, waited: Duration) -> Result<(), Error> {
+        self.check()?;
+        self.check_patience(set, waited)
     }
 
     /// Converts an error of an operation of this rank.
@@ -300,51 +334,22 @@ impl Heartbeat {
         if error.is_left() {
             // The reason for its end may still be on its way.
             let began = Instant::now();
-            while self.check().is_ok() && began.elapsed() < LEFT_GRACE {
+            while self.check().is_ok() && began.elapsed() < CAUSE_GRACE {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
         // An error that a lost rank has caused is that rank's.
         self.check()
             .err()
-            .unwrap_or_else(|| self.own_failure(error))
-    }
-
-    fn own_failure(&self, error: &CommError) -> Error {
-        let (rank, host) = (self.rank, self.hosts[self.rank].clone());
-        let disconnected = |rank, host, reason| PeerError::Disconnected { rank, host, reason };
-        Error::Peer(match error.clone() {
-            CommError::Mpi(error) => PeerError::Mpi {
-                rank,
-                host,
-                call: error.call,
-                reason: error.text,
-            },
-            CommError::Tcp(NetError::Left { rank, .. }) => PeerError::Left { rank },
-            CommError::Tcp(NetError::InvalidData { rank, problem, .. }) => {
-                PeerError::InvalidData { rank, problem }
-            }
-            CommError::Tcp(NetError::Lost { rank, host, loss }) => match loss {
-                Loss::Silent { seconds } => PeerError::Silent {
-                    rank,
-                    host,
-                    silent_seconds: seconds,
-                },
-                loss => disconnected(rank, host, loss.to_string()),
-            },
-            CommError::Tcp(error) => disconnected(rank, host, error.to_string()),
-            CommError::Panicked => {
-                return Error::Internal {
-                    rank,
-                    message: error.to_string(),
-                };
-            }
-        })
+            .unwrap_or_else(|| own_failure(self.rank, &self.hosts[self.rank], error))
     }
 
     /// Warns about, and at last gives up on, ranks that live and have not come to this rank's
-    /// cycle.
-    fn check_patience(&self, waited: Duration) -> Result<(), Error> {
+    /// cycle. The cycles of the set of all ranks alone are known.
+    fn check_patience(&self, set: u64, waited: Duration) -> Result<(), Error> {
+        if set != self.world {
+            return Ok(());
+        }
         let late = || {
             let entered = self.entered.load(Ordering::Acquire);
             let heard = lock(&self.heard);
@@ -382,6 +387,7 @@ impl Heartbeat {
 
     /// Aborts all process sets of this rank with `error` and wakes sleeping threads.
     fn abort(&self, error: Error) {
+        self.engine.set_failed();
         lock(&self.verdict).get_or_insert(error);
         lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
@@ -433,27 +439,35 @@ impl Heartbeat {
             }
             Message::Ring { set, cycle } => {
                 // A member may ring before this rank has created the set.
-                let mut early = lock(&self.early);
+                let mut others = lock(&self.others);
                 let is_news = lock(&self.sets)
                     .get(&set)
                     .map(|known| known.bell.rung(cycle));
                 match is_news {
                     Some(true) => self.tell_of_ring(set, cycle),
                     Some(false) => {} // a rank of this host has told the next ones
-                    None if early.len() < EARLY_MAX || early.contains_key(&set) => {
-                        let wanted = early.entry(set).or_default();
-                        *wanted = cycle.max(*wanted);
+                    // A ring that is not kept is a hint: the set asks again.
+                    None => {
+                        if let Some(early) = others.early(set) {
+                            early.wanted = early.wanted.max(Some(cycle));
+                        }
                     }
-                    None => {} // a ring is a hint: the set asks again
                 }
             }
             Message::Left { set, rank } => {
+                let mut others = lock(&self.others);
                 let mut sets = lock(&self.sets);
                 let Some(known) = sets.get_mut(&set) else {
+                    let early = others.early(set);
+                    if let Some(early) = early.filter(|early| !early.left.contains(&rank)) {
+                        early.left.push(rank);
+                    }
                     return;
                 };
+                drop(others);
                 if !known.left.contains(&rank) {
                     known.left.push(rank);
+                    known.left_at.get_or_insert_with(Instant::now);
                     drop(sets);
                     self.tell_set(set, &Message::Left { set, rank });
                     lock(&self.heard).remove(&rank);
@@ -471,51 +485,18 @@ impl Heartbeat {
                     if matches!(how, How::Silent { .. } | How::Lost { .. }) {
                         self.engine.set_broken();
                     }
-                    self.abort(self.error_of(rank, how));
+                    let host = self.hosts.get(rank).cloned().unwrap_or_default();
+                    self.abort(how.error(rank, host));
                 }
             }
         }
     }
 
-    fn error_of(&self, rank: usize, how: How) -> Error {
-        match how {
-            How::Silent { seconds } => self.silent(rank, seconds),
-            How::Stalled {
-                waited_seconds,
-                limit_seconds,
-            } => Error::Peer(PeerError::Stalled {
-                rank,
-                waited_seconds,
-                limit_seconds,
-            }),
-            How::Lost { pid } => Error::Peer(PeerError::Lost { rank, pid }),
-            How::Left => Error::Peer(PeerError::Left { rank }),
-            How::Failed { reason } => Error::Peer(PeerError::Failed { rank, reason }),
-            How::Disconnected { reason } => Error::Peer(PeerError::Disconnected {
-                rank,
-                host: self.host(rank),
-                reason,
-            }),
-        }
-    }
-
-    fn silent(&self, rank: usize, silent_seconds: u64) -> Error {
-        Error::Peer(PeerError::Silent {
-            rank,
-            host: self.host(rank),
-            silent_seconds,
-        })
-    }
-
-    fn host(&self, rank: usize) -> String {
-        self.hosts.get(rank).cloned().unwrap_or_default()
-    }
-
     /// Whether `rank` has left the job.
     fn has_left(&self, rank: usize) -> bool {
-        lock(&self.sets)
-            .values()
-            .any(|set| set.members.len() == self.size && set.left.contains(&rank))
+        let sets = lock(&self.sets);
+        sets.get(&self.world)
+            .is_some_and(|set| set.left.contains(&rank))
     }
 }
 
@@ -530,7 +511,7 @@ impl Watch for Heartbeat {
         if self.has_left(on) {
             return Err(PeerError::Left { rank: on }.into());
         }
-        self.check_patience(waited)
+        self.check_patience(self.world, waited)
     }
 }
 
@@ -541,8 +522,8 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Guard for Waiting<'_> {
-    fn check(&self, waited: Duration) -> Result<(), Error> {
-        self.heartbeat.check_wait(self.set, waited)
+    fn check(&self, waited: Duration, quiet: Duration) -> Result<(), Error> {
+        self.heartbeat.check_wait(self.set, waited, quiet)
     }
 
     fn failure(&self, error: &CommError) -> Error {
@@ -550,129 +531,5 @@ impl Guard for Waiting<'_> {
     }
 }
 
-/// The engine's side of a heartbeat.
-struct Beats {
-    comm: Comm,
-    inbox: Pending<Vec<u8>>,
-    sends: Vec<Pending<Vec<u8>>>,
-    /// Who tells this rank, and when they last did.
-    tellers: Vec<(usize, Instant)>,
-    next_beat: Instant,
-    /// When this rank last looked.
-    looked: Instant,
-}
-
-impl Beats {
-    fn new(heartbeat: &Heartbeat, comm: Comm) -> Result<Self, CommError> {
-        let now = Instant::now();
-        Ok(Self {
-            inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
-            comm,
-            sends: Vec::new(),
-            tellers: neighbours::before(heartbeat.rank, heartbeat.size)
-                .map(|rank| (rank, now))
-                .collect(),
-            next_beat: now,
-            looked: now,
-        })
-    }
-
-    /// Until this rank has left and all it had to say is said.
-    async fn live(mut self, heartbeat: &Heartbeat, world: &World) -> Result<(), CommError> {
-        loop {
-            self.hear(heartbeat)?;
-            self.beat(heartbeat)?;
-            self.tell(heartbeat)?;
-            if heartbeat.over.load(Ordering::Acquire)
-                && self.sends.is_empty()
-                && lock(&heartbeat.outbox).is_empty()
-            {
-                return world.leave(Inbox {
-                    comm: self.comm,
-                    tag: TAG,
-                    receive: self.inbox,
-                });
-            }
-            turn().await;
-        }
-    }
-
-    fn hear(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
-        while let Some(memory) = self.inbox.test()? {
-            let envelope = Envelope::decode(&memory, heartbeat.size);
-            self.inbox = self.comm.receive(memory, None, TAG)?;
-            let Some(envelope) = envelope else {
-                tracing::warn!(
-                    "a heartbeat message of another rank is invalid and has been ignored"
-                );
-                continue;
-            };
-            if let Some((_, heard)) = self
-                .tellers
-                .iter_mut()
-                .find(|(rank, _)| *rank == envelope.from)
-            {
-                *heard = Instant::now();
-            }
-            heartbeat.hear(envelope);
-        }
-        Ok(())
-    }
-
-    /// Says that this rank lives, and looks who does not, when it is time.
-    fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
-        let now = Instant::now();
-        if now.duration_since(self.looked) > BEAT_INTERVAL {
-            // It was this rank that slept: stopped, suspended or starved. What the others said
-            // meanwhile is still to come.
-            self.tellers.iter_mut().for_each(|(_, heard)| *heard = now);
-        }
-        self.looked = now;
-        if now < self.next_beat {
-            return Ok(());
-        }
-        self.next_beat = now + BEAT_INTERVAL;
-        let entered = heartbeat.entered.load(Ordering::Acquire);
-        heartbeat.tell_all(&Message::Beat { entered });
-        let silent = self.tellers.iter().find(|(rank, heard)| {
-            now.duration_since(*heard) > SILENCE_MAX && !heartbeat.has_left(*rank)
-        });
-        if let Some((rank, heard)) = silent {
-            let seconds = now.duration_since(*heard).as_secs();
-            heartbeat.hear(Envelope {
-                from: heartbeat.rank,
-                message: Message::Ended {
-                    rank: *rank,
-                    how: How::Silent { seconds },
-                },
-            });
-        }
-        Ok(())
-    }
-
-    fn tell(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
-        let mut at = 0;
-        while at < self.sends.len() {
-            match self.sends[at].test() {
-                Ok(None) => at += 1,
-                Ok(Some(_)) => drop(self.sends.swap_remove(at)),
-                // That rank needs no more messages.
-                Err(error) if error.is_left() => drop(self.sends.swap_remove(at)),
-                Err(error) => return Err(error),
-            }
-        }
-        loop {
-            let Some((message, targets)) = lock(&heartbeat.outbox).pop_front() else {
-                return Ok(());
-            };
-            let envelope = Envelope {
-                from: heartbeat.rank,
-                message,
-            };
-            for target in targets {
-                self.sends
-                    .push(self.comm.send(envelope.encode(), target, TAG)?);
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -26,11 +26,13 @@ pub(crate) use rendezvous::connect_job;
 
 use finalize::FINALIZE_PATIENCE;
 
-/// Interval of the checks of a process that waits for `MPI_Finalize` for lost ranks.
+/// Interval of the checks of a process that waits for `MPI_Finalize` for lost ranks. After a failure
+/// of the job the other ranks have so long to end, too.
 const FINALIZE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// MPI lives once in a process, and so does its engine.
-static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+/// The engine: MPI is initialized once in a process. `Err`: `MPI_Init_thread` had not returned after
+/// this number of seconds; it must not be called again.
+static ENGINE: Mutex<Option<Result<Arc<Engine>, u64>>> = Mutex::new(None);
 
 /// Returns the engine, which the first call starts; that may take `patience`.
 ///
@@ -39,35 +41,38 @@ static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
 fn engine(mpi: &'static Mpi, patience: Duration) -> Result<Arc<Engine>, MpiStartError> {
     mpi::check(mpi)?;
     let mut engine = lock(&ENGINE);
-    if let Some(engine) = &*engine {
-        return Ok(Arc::clone(engine));
+    let silent = |waited_seconds| MpiStartError::Silent { waited_seconds };
+    if let Some(started) = &*engine {
+        return started.clone().map_err(silent);
     }
     let open = move || {
         let session = mpi::initialize(mpi)?;
         let is_ours = session.is_ours();
         Ok((World::new(Carrier::Mpi(session)), is_ours))
     };
-    let (new, is_ours) =
-        Engine::start("ronde-mpi", patience, open).map_err(|error| match error {
-            NotStarted::Failed(error) => error,
-            NotStarted::Silent => MpiStartError::Silent {
-                waited_seconds: patience.as_secs(),
-            },
-            NotStarted::Thread(error) => MpiStartError::Thread {
-                reason: error.to_string(),
-            },
-        })?;
+    let started = Engine::start("ronde-mpi", patience, open);
+    let (new, is_ours) = started.map_err(|error| match error {
+        NotStarted::Failed(error) => error,
+        NotStarted::Silent => {
+            let waited_seconds = patience.as_secs();
+            *engine = Some(Err(waited_seconds));
+            silent(waited_seconds)
+        }
+        NotStarted::Thread(error) => MpiStartError::Thread {
+            reason: error.to_string(),
+        },
+    })?;
     if is_ours {
         mpi::finalize_at_exit(finalize_mpi);
     }
-    *engine = Some(Arc::clone(&new));
+    *engine = Some(Ok(Arc::clone(&new)));
     Ok(new)
 }
 
 /// Finalizes MPI, which the engine has initialized.
 fn finalize_mpi() {
     // A process may end while a thread of it holds the lock: then it ends without.
-    let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else {
+    let Some(Ok(engine)) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else {
         return;
     };
     let (done, finalized) = mpsc::sync_channel(2);
@@ -86,6 +91,15 @@ fn finalize_mpi() {
     // First for all ranks, of which some may go on for long; a lost rank ends it.
     while finalized.recv_timeout(FINALIZE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         if mpi::is_broken() {
+            return;
+        }
+        // A rank that was waited for in vain may never end; `mpirun` ends it when this one has.
+        if mpi::has_failed() {
+            let seconds = FINALIZE_INTERVAL.as_secs();
+            eprintln!(
+                "ronde: other ranks have not ended within {seconds} s after the job has failed: \
+                 this one ends without MPI_Finalize"
+            );
             return;
         }
     }

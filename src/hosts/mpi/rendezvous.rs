@@ -114,6 +114,7 @@ pub(crate) fn connect_job(
             })
         })
         .map_err(left)?;
+    mpi::set_failed(false); // all ranks of an earlier job have come
     let hosts = hellos.into_iter().map(|hello| RankHost {
         name: hello.host,
         key: hello.host_key,

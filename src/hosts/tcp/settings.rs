@@ -109,7 +109,8 @@ impl TcpSettings {
     /// # Errors
     /// A name without an address, an unknown interface, a secret that cannot be read.
     pub(super) fn mesh(&self, config: &RendezvousConfig) -> Result<ronde_net::Config, NetError> {
-        let server = ronde_net::resolve(&self.host, self.port)?[0];
+        let mut addresses = ronde_net::resolve(&self.host, self.port)?.into_iter();
+        let server = addresses.next().expect("at least one");
         let secret = match &self.secret_file {
             Some(file) => Secret::from_file(file)?,
             None => Secret::of_job(&self.job),
@@ -124,6 +125,10 @@ impl TcpSettings {
         Ok(ronde_net::Config {
             init: config.init,
             host_key: config.host_key.clone(),
+            // An interface has an address of the server's IP version.
+            further: addresses
+                .filter(|address| interface.is_none() || address.is_ipv4() == server.is_ipv4())
+                .collect(),
             interface,
             // Without a secret, the rendezvous is open to those who can reach the address alone.
             on_all_interfaces: self.secret_file.is_some(),

@@ -132,6 +132,41 @@ fn a_shutdown_lets_what_ends_soon_end() {
 }
 
 #[test]
+fn a_shutdown_does_not_wait_for_results_that_a_lost_peer_withholds() {
+    let fabric = Fabric::new(24, 2);
+    let ranks = job(&fabric, 2);
+    on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
+    ranks[1].gpu.hang();
+    on_all(&ranks, |rank| {
+        let at = rank.gpu.allocate_with(&[1; 6]);
+        let entry = rank.entry_for("early", at, 6, true);
+        let ticket = rank.engine.queue.submit(entry).expect("a new name");
+        rank.wait(&ticket).expect("it is answered at the launch");
+        assert!(ticket.awaited().is_some(), "it is on its way");
+    });
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| ranks[0].shut_down(&Error::ShutDown));
+        std::thread::sleep(Duration::from_millis(300));
+        let why = Error::Internal {
+            rank: 1,
+            message: "lost".to_owned(),
+        };
+        ranks[1].engine.queue.abort(&why);
+    });
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    let notes = ranks[0].gpu.notes();
+    assert!(
+        notes.iter().any(|did| matches!(did, Did::Aborted(_))),
+        "{notes:?}"
+    );
+}
+
+#[test]
 fn an_error_of_the_device_ends_the_job_and_says_why() {
     let fabric = Fabric::new(24, 2);
     let ranks = job(&fabric, 2);

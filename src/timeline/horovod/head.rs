@@ -44,10 +44,12 @@ impl Format {
                 "fusion_threshold_bytes",
                 self.settings.fusion_threshold_bytes,
             ),
+            (
+                "gpu_fusion_threshold_bytes",
+                self.settings.gpu_fusion_threshold_bytes,
+            ),
         ];
-        let of_gpus = options.gpu_fusion_threshold_bytes;
-        let of_gpus = of_gpus.map(|bytes| ("gpu_fusion_threshold_bytes", bytes));
-        for (member, value) in numbers.into_iter().chain(of_gpus) {
+        for (member, value) in numbers {
             self.text.raw(", \"");
             self.text.raw(member);
             self.text.raw("\": ");

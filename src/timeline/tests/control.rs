@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::knobs::StepRange;
+use crate::settings::Settings;
 use crate::timeline::TimelineCommand;
 
 fn start(path: &str) -> TimelineCommand {
@@ -247,6 +248,11 @@ fn a_recording_continues_after_a_reset() {
         path: Some("of_resets.json".into()), // of no other test: the process keeps recordings
         resets,
         size,
+        settings: Settings {
+            fusion_threshold_bytes: 1000 * size as u64,
+            cycle_time_ns: 5,
+            ..Settings::default()
+        },
         ..Options::default()
     };
     let mut recording = Recording::new(memory.timeline(options(0, 2)));
@@ -272,6 +278,7 @@ fn a_recording_continues_after_a_reset() {
         .collect();
     let expected = [
         r#"STEP {"step":1}"#,
+        r#"SETTINGS {"cycle_time_ns":5,"fusion_threshold_bytes":4000}"#,
         r#"RESET {"reset":3,"size":4}"#,
         r#"STEP {"step":2}"#,
     ];

@@ -82,7 +82,7 @@ fn one_step_reads_like_horovods() {
         .as_micros() as u64;
     assert!((1_577_836_800_000_000..=now).contains(&micros.parse().unwrap()));
     let expected = r#", "args": {"sort_index": 0}},
-{"name": "process_labels", "ph": "M", "pid": 0, "args": {"labels": "rank 0 of 1", "ronde": {"version": 1, "rank": 0, "size": 1, "local_rank": 0, "segment": 1, "fusion_threshold_bytes": 134217728, "cycle_time_ms": 1, "host": "", "backend": "local", "link": null, "zero_ns": 0, "offset_ns": 0, "error_ns": 0, "drift_ppb": 0, "drift_error_ppb": 0}}},
+{"name": "process_labels", "ph": "M", "pid": 0, "args": {"labels": "rank 0 of 1", "ronde": {"version": 1, "rank": 0, "size": 1, "local_rank": 0, "segment": 1, "fusion_threshold_bytes": 134217728, "gpu_fusion_threshold_bytes": 33554432, "cycle_time_ms": 1, "host": "", "backend": "local", "link": null, "zero_ns": 0, "offset_ns": 0, "error_ns": 0, "drift_ppb": 0, "drift_error_ppb": 0}}},
 {"ph": "i", "name": "CYCLE_START", "ts": 0, "s": "g"},
 {"ph": "i", "name": "CYCLE_START", "ts": 10, "s": "g"},
 {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "grad \"a\"\n"}},
@@ -143,9 +143,9 @@ fn the_head_says_who_records_under_which_settings() {
         settings: Settings {
             fusion_threshold_bytes: 0,
             cycle_time_ns: 3_500_000,
+            gpu_fusion_threshold_bytes: 77,
             ..Settings::default()
         },
-        gpu_fusion_threshold_bytes: Some(77),
         ..Options::default()
     };
     Recording::new(memory.timeline(options)).finish();

@@ -95,7 +95,7 @@ impl HostsTransport {
         let local: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
                 let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
-                here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
+                here.heed(Box::new(move |waited| heartbeat.check_outside(set, waited)));
                 here.doorbell()
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),

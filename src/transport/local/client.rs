@@ -155,7 +155,8 @@ pub(super) fn introduce(
         pid: std::process::id(),
         cache_words: layout.cache_words,
         region_bytes: layout.bytes(),
-        left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+        // Rounded up: rank 0 must not give up before this rank would.
+        left_ms: u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
         host_key: shorten(&config.host_key),
         contract: config
             .contract

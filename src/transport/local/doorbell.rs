@@ -28,12 +28,13 @@ use crate::transport::{Doorbell, Park, Role};
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
 /// The driver sleeps. Also its futex bit.
 const DRIVER_PARKED: NonZeroU32 = NonZeroU32::new(2).unwrap();
-/// A driver is present.
-const DRIVER_PRESENT: u32 = 4;
 /// The background thread or the driver sleeps until the cycle time has passed: a ring need not wake
 /// it.
 const BACKGROUND_PACED: u32 = 8;
 const DRIVER_PACED: u32 = 16;
+/// A driver is present. The bits from here on count drivers: the next one may come before the last
+/// one has left.
+const DRIVER_PRESENT: u32 = 32;
 
 /// Urgency of a wake-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ enum Call {
 pub(crate) struct Bell {
     /// Number of wake-ups so far, modulo 2³²: the futex word.
     wakes: AtomicU32,
-    /// Sleeping threads, and whether a driver is present.
+    /// Sleeping threads, and the number of drivers present.
     parked: AtomicU32,
     /// Highest cycle that the rank would start at once.
     eager: AtomicU64,
@@ -174,7 +175,7 @@ pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> impl Doorbell
 /// Wakes the sleeper at `bell` that is responsible; the caller has raised `wakes` and fenced.
 fn rouse(bell: &Bell, call: Call) {
     let parked = bell.parked.load(Ordering::Relaxed);
-    let (hearer, paced) = if parked & DRIVER_PRESENT != 0 {
+    let (hearer, paced) = if parked >= DRIVER_PRESENT {
         (DRIVER_PARKED, DRIVER_PACED)
     } else {
         (BACKGROUND_PARKED, BACKGROUND_PACED)
@@ -254,14 +255,15 @@ where
         if driver {
             self.own_wakes_before
                 .store(self.own_wakes.load(Ordering::Relaxed), Ordering::Relaxed);
-            parked.fetch_or(DRIVER_PRESENT, Ordering::Relaxed);
+            parked.fetch_add(DRIVER_PRESENT, Ordering::Relaxed);
             return;
         }
-        parked.fetch_and(!DRIVER_PRESENT, Ordering::Relaxed);
+        parked.fetch_sub(DRIVER_PRESENT, Ordering::Relaxed);
         // A rank that rang before this fence has seen a driver; one that rings after it finds the
         // background thread.
         fence(Ordering::SeqCst);
-        if parked.load(Ordering::Relaxed) & BACKGROUND_PARKED.get() != 0 && self.unanswered() {
+        // The background thread may be about to sleep, having found the cycle locked.
+        if self.unanswered() {
             let urgent =
                 self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);
             self.wake_mine(if urgent { Call::Urgent } else { Call::Ring });

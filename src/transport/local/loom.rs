@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom::model::Builder;
+use loom::sync::Mutex;
 use loom::thread;
 
 use super::doorbell::{Bell, LocalDoorbell};
@@ -149,6 +150,33 @@ fn loom_a_ring_wakes_the_background_although_a_driver_comes_and_goes() {
             driver.present(false);
         });
         sleep_until_rung(&sleeper, Role::Background);
+        ringing.join().unwrap();
+        driving.join().unwrap();
+    });
+}
+
+/// As in the engine, the background thread sleeps if the cycle is locked, whatever has rung.
+#[test]
+fn loom_a_driver_that_leaves_wakes_the_background_that_found_the_cycle_locked() {
+    model(|| {
+        let [ringer, sleeper] = bells();
+        let cycle = Arc::new(Mutex::new(()));
+        let ringing = thread::spawn(move || ringer.ring(1));
+        let (bell, lock) = (Arc::clone(&sleeper), Arc::clone(&cycle));
+        let driving = thread::spawn(move || {
+            if let Ok(driven) = lock.try_lock() {
+                bell.present(true);
+                drop(driven);
+                bell.present(false);
+            }
+        });
+        loop {
+            let seen = sleeper.wakes();
+            if cycle.try_lock().is_ok_and(|_driven| sleeper.rung() >= 1) {
+                break;
+            }
+            sleeper.park(Role::Background, seen, Park::Idle(None));
+        }
         ringing.join().unwrap();
         driving.join().unwrap();
     });

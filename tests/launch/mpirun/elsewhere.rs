@@ -9,7 +9,7 @@ use std::time::Duration;
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use ronde::{Context, ReduceOp};
 
-use super::{PERMISSIONS, has_mpi, is_there, launcher, library};
+use super::{PERMISSIONS, can_start_over_mpi, launcher, library};
 use crate::support::{Job, Outcome, start_by};
 
 /// Another library's MPI, with local symbols, as Python loads extension modules.
@@ -161,8 +161,7 @@ fn ranks(test: &str, ranks: usize, body: impl FnOnce()) -> Option<Vec<Outcome>> 
     let mut env = PERMISSIONS.to_vec();
     env.push(("RONDE_BACKEND", "mpi"));
     env.push(("HOROVOD_START_TIMEOUT", "20"));
-    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    if !is_rank && (!has_mpi() || !is_there(launcher())) {
+    if !can_start_over_mpi() {
         return None;
     }
     let job = start_by(Some(&launcher()), test, ranks, &env, body);

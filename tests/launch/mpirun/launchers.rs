@@ -3,7 +3,9 @@
 //! variables without their launcher.
 
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 
+use crate::support::free_port;
 use crate::support::output::{stdout, texts};
 use crate::support::program::ronde;
 
@@ -19,6 +21,9 @@ const LAUNCHERS: [(&str, Tells); 6] = [
     ("srun --mpi=pmix", slurm_with_pmix),
     ("torchrun", torchrun),
 ];
+
+/// The port of a job's rank 0 over TCP, which is torchrun's and one.
+static PORT: LazyLock<u16> = LazyLock::new(free_port);
 
 /// Returns local rank and local size.
 fn local(rank: usize, apart: bool) -> [String; 2] {
@@ -103,7 +108,7 @@ fn torchrun(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
             format!("fake-{}", std::process::id()),
         ),
         ("MASTER_ADDR", "127.0.0.1".into()),
-        ("MASTER_PORT", "29500".into()),
+        ("MASTER_PORT", (*PORT - 1).to_string()),
     ]
 }
 

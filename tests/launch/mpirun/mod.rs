@@ -49,6 +49,11 @@ fn has_mpi() -> bool {
     found
 }
 
+/// Whether this process can start a job over MPI, or is a rank of one.
+fn can_start_over_mpi() -> bool {
+    std::env::var_os("TEST_RONDE_BODY").is_some() || (has_mpi() && is_there(launcher()))
+}
+
 /// Whether the launcher under test is MPICH's.
 fn is_of_mpich() -> bool {
     let said = Command::new(launcher()).arg("--version").output();

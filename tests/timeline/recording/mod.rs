@@ -299,22 +299,23 @@ fn a_killed_job_leaves_what_can_be_read() {
         let env = [("HOROVOD_TIMELINE", path.to_str().expect("text"))];
         let Some(mut job) = start(TEST, 2, &env, || {
             let context = context(2);
-            loop {
+            for _ in 0..100 {
                 train(&context, 1);
                 std::thread::sleep(Duration::from_millis(5));
             }
+            std::thread::sleep(2 * PATIENCE); // it is killed
         }) else {
             return;
         };
-        // Until the file has events after the head.
+        // Until all is written: a kill during a write leaves half an event.
         let began = Instant::now();
         let length = || std::fs::metadata(&path).map_or(0, |file| file.len());
-        while length() < 4_000 {
+        let mut written = 0;
+        while length() < 4_000 || length() > written {
             assert!(began.elapsed() < PATIENCE, "nothing is written");
-            std::thread::sleep(Duration::from_millis(20));
+            written = length();
+            std::thread::sleep(Duration::from_secs(1));
         }
-        // Between two writes, which are a second apart: a kill during a write leaves half an event.
-        std::thread::sleep(Duration::from_millis(300));
         job.ranks
             .iter_mut()
             .for_each(|rank| rank.kill().expect("alive"));

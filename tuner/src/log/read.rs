@@ -70,7 +70,7 @@ pub struct LogRow {
     pub fusion_mb: Option<f64>,
     /// Bytes/µs.
     pub score: Option<f64>,
-    /// Ronde: `default`, `sample`, `ab`, `best` or `final`.
+    /// Ronde: `default`, `sample`, `ab`, `best`, `final`, `reverted` or `reset`.
     pub phase: Option<String>,
     /// Ronde: index of the sample or round.
     pub sample: Option<u64>,
@@ -84,6 +84,8 @@ pub struct LogRow {
     pub predicted_step_ms: Option<f64>,
     /// Ronde: share of the step spent in negotiation.
     pub negotiate_share: Option<f64>,
+    /// Ronde: whether the tensors are on GPUs; the fusion threshold is then that of GPUs.
+    pub on_gpu: Option<bool>,
 }
 
 /// A line that was left out, or a field that was.
@@ -150,9 +152,12 @@ pub enum LogError {
 }
 
 impl LogContents {
-    /// The rows that are trials: all but those that say what is best.
+    /// The rows that are trials: all but those that say what is best, or that the ranks have changed.
     pub fn trials(&self) -> impl Iterator<Item = &LogRow> {
-        let sums_up = |row: &LogRow| matches!(row.phase.as_deref(), Some("best" | "final"));
+        let sums_up = |row: &LogRow| {
+            let phase = row.phase.as_deref();
+            matches!(phase, Some("best" | "final" | "reverted" | "reset"))
+        };
         let rows = self.rows.iter().enumerate();
         let trials = rows.filter(move |&(index, row)| Some(index) != self.best && !sums_up(row));
         trials.map(|(_, row)| row)

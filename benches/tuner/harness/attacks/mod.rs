@@ -92,7 +92,8 @@ struct Job {
 
 /// A step of a job.
 struct Step {
-    /// Its time, and that of the start setting in the same environment, ms.
+    /// Its time, which the session sees rounded, and that of the start setting in the same
+    /// environment, ms.
     step_ms: f64,
     start_ms: f64,
     action: Action,
@@ -130,8 +131,8 @@ impl Job {
         let is_first = self.stay.was_changed && self.stay.age == 0;
         let change = if is_first { 1.0 + CHANGE } else { 1.0 };
         let start_ms = self.scale * start_ms;
-        let step_ms = self.rounded(start_ms * factor * change);
-        let mut action = self.session.on_step(step_ms);
+        let step_ms = start_ms * factor * change;
+        let mut action = self.session.on_step(self.rounded(step_ms));
         if action == Action::Ask {
             action = self.session.propose(self.session.proposal_job().run());
         }
@@ -197,6 +198,7 @@ impl Process {
         let mut job = Job::new(self, seed)?;
         let mut run = Run::default();
         let (mut spent, mut base) = (0.0, 0.0);
+        let mut compared = None;
         for number in 1..=self.steps {
             run.guard_steps += u64::from(job.phase() == Phase::Ab);
             let step = job.step();
@@ -209,9 +211,14 @@ impl Process {
                     let holds = |gain| (low..=high).contains(&gain);
                     run.left = true;
                     run.left_after = run.left_after.or(Some(run.guard_steps));
-                    run.intervals += u32::from(self.gain_pct().is_some());
                     run.claims += u32::from(low > 0.0);
-                    run.missed += u32::from(self.gain_pct().is_some_and(|gain| !holds(gain)));
+                    // A setting that returns does so with the interval of its comparison.
+                    if let Some(gain) = self.gain_pct()
+                        && compared.replace(verdict.gain_pct) != Some(verdict.gain_pct)
+                    {
+                        run.intervals += 1;
+                        run.missed += u32::from(!holds(gain));
+                    }
                 }
                 Action::Finished(verdict) => run.reverted |= verdict.reverted,
                 Action::Drifted(_) => run.alarms += 1,

@@ -19,12 +19,18 @@ fn share(runs: &[Run], of: impl Fn(&Run) -> bool) -> String {
     percent(runs.iter().filter(|run| of(run)).count(), runs.len())
 }
 
+/// Number of steps to an event that did not happen; larger than all others.
+const NEVER: u64 = u64::MAX;
+
 /// The value below which this share of the values lies.
 fn quantile(mut values: Vec<u64>, share: f64) -> String {
     values.sort_unstable();
     let place = (share * values.len() as f64) as usize;
-    let value = values.get(place.min(values.len().saturating_sub(1)));
-    value.map_or("-".to_owned(), ToString::to_string)
+    match values.get(place.min(values.len().saturating_sub(1))) {
+        None => "-".to_owned(),
+        Some(&NEVER) => "never".to_owned(),
+        Some(value) => value.to_string(),
+    }
 }
 
 fn paid(runs: &[Run]) -> String {
@@ -48,6 +54,14 @@ fn intervals(runs: &[Run]) -> (String, String) {
     (of_given, share(runs, |run| run.missed == 0))
 }
 
+/// The [`intervals`] of a process; "-" where its gain changes during a run: no interval has a true gain to contain.
+fn coverage_of(process: &Process, runs: &[Run]) -> (String, String) {
+    match process.gain_pct() {
+        Some(_) => intervals(runs),
+        None => ("-".to_owned(), "-".to_owned()),
+    }
+}
+
 /// Formats the table of processes.
 pub(crate) fn processes(all: &[(Process, Vec<Run>)]) -> String {
     let mut text = "| process | mean gain of leaving | runs | not settled at the start at step 3,000 (of these searching) \
@@ -58,7 +72,7 @@ pub(crate) fn processes(all: &[(Process, Vec<Run>)]) -> String {
     for (process, runs) in all {
         let gain = process.gain_pct();
         let gain = gain.map_or("changes".to_owned(), |gain| format!("{gain:.1} %"));
-        let (of_given, of_runs) = intervals(runs);
+        let (of_given, of_runs) = coverage_of(process, runs);
         text += &format!(
             "| {} | {gain} | {} | {} ({}) | {} | {} | {} | {} | {of_given} | {of_runs} | {} | {} |\n",
             process.name,
@@ -126,27 +140,35 @@ pub(crate) fn flat(all: &[(Process, Vec<Run>)]) -> String {
 /// alarms in a number of steps.
 pub(crate) fn drift(all: &[(Process, f64, Vec<Change>, [u64; 2])]) -> String {
     let mut text = "| process | step time times | runs | noticed: within 15 steps | within 60 steps \
-         | ever | after steps: median / p90 / p99 | new verdict within 100 steps of that | after steps: median / p90 \
-         | false alarms without a change |\n\
+         | within 600 steps | after steps: median / p90 / p99 of all runs | of those that noticed: new verdict within 100 steps of that \
+         | after steps: median / p90 | false alarms without a change |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     for (process, factor, changes, [alarms, steps]) in all {
-        let noticed: Vec<u64> = changes.iter().filter_map(|change| change.noticed).collect();
-        let tuned: Vec<u64> = changes.iter().filter_map(|change| change.tuned).collect();
-        let within = |values: &[u64], most: u64, whole: usize| {
-            percent(values.iter().filter(|steps| **steps <= most).count(), whole)
+        let or_never = |steps: Option<u64>| steps.unwrap_or(NEVER);
+        let noticed: Vec<u64> = changes
+            .iter()
+            .map(|change| or_never(change.noticed))
+            .collect();
+        let known = changes.iter().filter(|change| change.noticed.is_some());
+        let tuned: Vec<u64> = known.map(|change| or_never(change.tuned)).collect();
+        let within = |values: &[u64], most: u64| {
+            percent(
+                values.iter().filter(|steps| **steps <= most).count(),
+                values.len(),
+            )
         };
-        let [soon, later] = NOTICED_WITHIN.map(|most| within(&noticed, most, changes.len()));
+        let [soon, later] = NOTICED_WITHIN.map(|most| within(&noticed, most));
         let of = |share: f64| quantile(noticed.clone(), share);
         text += &format!(
             "| {} | {factor} | {} | {soon} | {later} | {} | {} / {} / {} | {} | {} / {} | {alarms} in {steps} |\n",
             process.name,
             changes.len(),
-            percent(noticed.len(), changes.len()),
+            within(&noticed, NEVER - 1),
             of(0.5),
             of(0.9),
             of(0.99),
-            within(&tuned, TUNED_WITHIN, noticed.len()),
+            within(&tuned, TUNED_WITHIN),
             quantile(tuned.clone(), 0.5),
             quantile(tuned.clone(), 0.9),
         );
@@ -157,9 +179,9 @@ pub(crate) fn drift(all: &[(Process, f64, Vec<Change>, [u64; 2])]) -> String {
 /// Formats the table of drawn processes: for each environment the runs by [`LEAVING`].
 pub(crate) fn drawn(all: &[(&str, [Vec<Run>; LEAVING.len()])]) -> String {
     let mut text = "| environment | runs of each | slower: not settled at the start at step 3,000 | claim a gain | paid: mean, worst \
-         | equal: claim a gain | paid | rare slow steps: not settled at the start | claim a gain | paid \
+         | equal: claim a gain | paid | rare slow steps: not settled at the start | claim a gain | paid | intervals that hold \
          | faster: found | paid | intervals that hold |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     let pooled =
         [0, 1, 2, 3].map(|index| all.iter().flat_map(|row| row.1[index].clone()).collect());
@@ -168,7 +190,7 @@ pub(crate) fn drawn(all: &[(&str, [Vec<Run>; LEAVING.len()])]) -> String {
         let away = |runs: &[Run]| share(runs, |run| !run.state.is_settled_at_start());
         let claims = |runs: &[Run]| share(runs, |run| run.claims > 0);
         text += &format!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             slower.len(),
             away(slower),
             claims(slower),
@@ -178,6 +200,7 @@ pub(crate) fn drawn(all: &[(&str, [Vec<Run>; LEAVING.len()])]) -> String {
             away(rare),
             claims(rare),
             paid(rare),
+            intervals(rare).0,
             share(faster, |run| run.left),
             paid(faster),
             intervals(faster).0,
@@ -193,7 +216,7 @@ pub(crate) fn coverage(all: &[(Process, Vec<Run>)]) -> String {
          | --- | --- | --- | --- |\n"
             .to_owned();
     for (process, runs) in all {
-        let (of_given, of_runs) = intervals(runs);
+        let (of_given, of_runs) = coverage_of(process, runs);
         text += &format!(
             "| {} | {} | {of_given} | {of_runs} |\n",
             process.name,

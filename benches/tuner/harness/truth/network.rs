@@ -253,7 +253,7 @@ impl Effects {
         ..Self::LAB
     };
 
-    /// A truth held out: nobody looked at it while the tuner was made. Protocols as in NCCL's
+    /// A truth held out: no constant of the tuner was fitted to it. Protocols as in NCCL's
     /// three, which trade latency for bandwidth; a network shared with others; computation slowed
     /// by communication; heavy tails.
     pub(crate) const HELD_OUT: Self = Self {

@@ -82,11 +82,16 @@ impl LoadArgs {
         }
     }
 
-    /// Checks that a job can have this number of ranks and that the slow rank is one of them.
+    /// Checks that a host can have this number of ranks and that the slow rank is one of them.
     pub(crate) fn check_ranks(&self, ranks: usize) -> Result<(), Error> {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(Error::RankCount { np: ranks });
         }
+        self.check_slow_rank(ranks)
+    }
+
+    /// Checks that the slow rank is one of a job's `ranks`.
+    pub(crate) fn check_slow_rank(&self, ranks: usize) -> Result<(), Error> {
         match self.slow_rank {
             Some(SlowRank { rank, .. }) if rank >= ranks => Err(Error::SlowRank { rank, ranks }),
             _ => Ok(()),

@@ -87,7 +87,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         }
         _ => identity.size,
     };
-    args.load.check_ranks(ranks)?;
+    match identity.source {
+        Source::Single => args.load.check_ranks(ranks)?,
+        _ => args.load.check_slow_rank(ranks)?, // on several hosts, perhaps
+    }
     if identity.rank == 0
         && let Some(path) = &args.json
     {

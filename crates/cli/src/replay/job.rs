@@ -51,6 +51,10 @@ pub(crate) struct Job {
     pub(crate) evidence: Evidence,
     /// Reason of the recording's analysis to recommend no setting.
     pub(crate) withheld: Option<Withheld>,
+    /// Whether the recorded allreduces are hierarchical.
+    pub(crate) is_hierarchical: bool,
+    /// Threshold of host memory, if the lower one of GPUs was in force.
+    pub(crate) host_threshold_bytes: Option<u64>,
 }
 
 impl Job {
@@ -140,7 +144,10 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
         source,
     };
     let profile = Profile::parse(&bytes).map_err(wrong)?;
-    let (fit, warnings) = profile.fit().map_err(wrong)?;
+    let (fit, mut warnings) = profile.fit().map_err(wrong)?;
+    if profile.is_hierarchical {
+        warnings.push(HIERARCHICAL.into());
+    }
     Ok(Job {
         name: path.display().to_string(),
         kind: "profile",
@@ -150,12 +157,18 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
             profile.cycle_time_ms.is_some(),
         ),
         withheld: profile.withheld.clone(),
+        is_hierarchical: profile.is_hierarchical,
+        host_threshold_bytes: profile.host_threshold_bytes,
         recorded_steps: None,
         fit,
         profile: Ok(profile),
         warnings,
     })
 }
+
+/// Warning about hierarchical recordings.
+const HIERARCHICAL: &str = "the allreduces were recorded as hierarchical ones: all predictions are of such, and flat ones are \
+     not compared";
 
 fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job, Error> {
     let path = inputs.files().first().cloned().unwrap_or_default();
@@ -174,22 +187,27 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     let fusion = report.fusion.as_ref();
     let states_threshold = fusion.is_some_and(|fusion| fusion.threshold_from_file);
     let states_cycle = fusion.is_some_and(|fusion| fusion.cycle_time_ms.is_some());
+    let is_hierarchical = replayable.as_ref().is_some_and(|it| it.is_hierarchical);
+    if is_hierarchical {
+        warnings.push(HIERARCHICAL.into());
+    }
     let recorded = replayable.as_ref().and_then(|replayable| {
         let fit = replayable.fit()?;
         Some((fit, replayable.trace.steps.len()))
     });
     let (fit, profile, recorded_steps) = match recorded {
         Some((fit, steps)) => {
-            let profile = extracted::extract(&report, Some(fit.clone()));
+            let profile = extracted::extract(&report, Some(fit.clone()), is_hierarchical);
             (fit, profile.map(|(profile, _)| profile), Some(steps))
         }
         // The recording has no cycles or batches, but most files have tensors and times of
         // collectives.
         None => {
-            let (profile, said) = extracted::extract(&report, None).map_err(|source| {
-                let path = path.clone();
-                Error::NotReplayable { path, source }
-            })?;
+            let (profile, said) =
+                extracted::extract(&report, None, is_hierarchical).map_err(|source| {
+                    let path = path.clone();
+                    Error::NotReplayable { path, source }
+                })?;
             let (fit, assumed) = profile
                 .fit()
                 .map_err(|source| Error::Profile { path, source })?;
@@ -208,6 +226,8 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
         recorded_steps,
         evidence: evidence(&fit, states_threshold, states_cycle),
         withheld,
+        is_hierarchical,
+        host_threshold_bytes: fusion.and_then(|fusion| fusion.host_threshold_bytes),
         fit,
         profile,
         warnings,

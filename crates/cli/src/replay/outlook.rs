@@ -254,7 +254,10 @@ fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
     let both: &[bool] = if hierarchy { &[false, true] } else { &[false] };
     let fusion: Vec<u64> = fusion.iter().map(|mb| (mb * MIB).round() as u64).collect();
     let cache = switches(&args.cache, &[current.cache]);
-    let hierarchical = switches(&args.hierarchical, both);
+    let hierarchical = match job.is_hierarchical {
+        true => vec![false], // the reference, whose times are those of hierarchical allreduces
+        false => switches(&args.hierarchical, both),
+    };
     let mut points = Point::grid(
         target.topology.ranks,
         &fusion,

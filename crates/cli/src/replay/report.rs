@@ -12,6 +12,7 @@ use crate::present::units::{
 };
 use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
 use crate::setting::{Naming, numbers, on, paste};
+use ronde_lab::paste::Paste;
 
 /// Most grids that are shown in full if there are several networks or numbers of ranks.
 const GRIDS_MOST: usize = 1;
@@ -285,8 +286,11 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
             "HOROVOD_AUTOTUNE=1 confirms it in the running job."
         },
     );
-    let environment = paste(&choice.best.point, &at.current.point).environment();
-    section.text(sentence).code([environment])
+    let paste = Paste {
+        host_threshold_bytes: job.host_threshold_bytes,
+        ..paste(&choice.best.point, &at.current.point)
+    };
+    section.text(sentence).code([paste.environment()])
 }
 
 fn assumptions(outlook: &Outlook) -> Section<'_> {

@@ -21,6 +21,10 @@ const FOLDER: &str = "folder ";
 /// Name of the hidden subcommand that runs the guard.
 pub const GUARD: &str = "__guard";
 
+/// First word of a line that names a group of which no process is left: its number may be given to
+/// other processes.
+const ENDED: &str = "ended ";
+
 const DISMISSED: &str = "dismissed";
 
 /// Guard process, as the launcher holds it.
@@ -61,6 +65,11 @@ impl Guard {
     /// Reports a rank's process group to the guard.
     pub(crate) fn watch(&mut self, group: Pid) -> io::Result<()> {
         writeln!(self.pipe, "{}", group.as_raw_nonzero())
+    }
+
+    /// Reports the end of a process group.
+    pub(crate) fn forget(&mut self, group: Pid) -> io::Result<()> {
+        writeln!(self.pipe, "{ENDED}{}", group.as_raw_nonzero())
     }
 
     /// Reports a folder that the guard removes at its end.
@@ -111,16 +120,22 @@ fn orphans(input: impl BufRead) -> Orphans {
         }
         if let Some(folder) = line.strip_prefix(FOLDER.as_bytes()) {
             orphans.folders.push(OsStr::from_bytes(folder).into());
-        } else if let Some(pid) = std::str::from_utf8(&line)
-            .ok()
-            .and_then(|it| it.parse().ok())
-            // kill(2) would take 1 as a group for "every process".
-            .filter(|&pid| pid > 1)
-        {
-            orphans.groups.extend(Pid::from_raw(pid));
+        } else if let Some(ended) = line.strip_prefix(ENDED.as_bytes()) {
+            let ended = group(ended);
+            orphans.groups.retain(|group| Some(*group) != ended);
+        } else {
+            orphans.groups.extend(group(&line));
         }
     }
     orphans
+}
+
+fn group(text: &[u8]) -> Option<Pid> {
+    let number: i32 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    // kill(2) would take 1 as a group for "every process".
+    Some(number)
+        .filter(|number| *number > 1)
+        .and_then(Pid::from_raw)
 }
 
 #[cfg(test)]
@@ -138,6 +153,7 @@ mod tests {
         };
         assert_eq!(groups("12\n13\n"), [12, 13]);
         assert!(groups("12\n13\ndismissed\n").is_empty());
+        assert_eq!(groups("12\n13\nended 12\n14\n"), [13, 14]);
         assert_eq!(groups("0\n-1\n1\nx\n7\n"), [7]);
         assert!(groups("").is_empty());
         let folders = |text: &str| orphans(text.as_bytes()).folders;

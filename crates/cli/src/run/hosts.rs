@@ -108,7 +108,7 @@ fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
     parsed.collect()
 }
 
-/// Parses lines `host slots=n` of the file at `path`; `#` begins a comment.
+/// Parses lines `host slots=n` or `host:n` of the file at `path`; `#` begins a comment.
 fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsError> {
     let lines = text
         .lines()
@@ -119,15 +119,20 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
         let origin = || format!("{}:{number}", path.display());
         let mut words = line.split_whitespace();
         let host = words.next().unwrap_or_default();
-        let slots = words
-            .next()
-            .map_or(Some("1"), |word| word.strip_prefix("slots="));
+        let word = words.next();
+        let slots = word.map_or(Some("1"), |word| word.strip_prefix("slots="));
         let slots = slots.ok_or_else(|| HostsError::Line {
             origin: origin(),
             line: line.into(),
         })?;
-        let parsed = check_host(host).and_then(|()| parse_slots(slots));
-        let slots = parsed.map_err(|error| HostsError::Entry {
+        let parsed = match check_host(host) {
+            // Hydra's form.
+            Err(HostError::Colons) if word.is_none() => {
+                parse_host(host).map(|(host, slots)| (host, slots.unwrap_or(1)))
+            }
+            checked => checked.and_then(|()| Ok((host, parse_slots(slots)?))),
+        };
+        let (host, slots) = parsed.map_err(|error| HostsError::Entry {
             origin: origin(),
             entry: line.into(),
             error,

@@ -158,6 +158,7 @@ pub(super) fn run(spec: &LaunchSpec, part: &Part<'_>) -> Result<Ended, LaunchErr
     }
     let signals = Signals::register()?;
     let mut job = Job::start(spec, part)?;
+    job.on_orders(Orders::rest); // no event reports them
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
         job.react(events, &signals);
@@ -305,7 +306,7 @@ impl<'a, 'p> Job<'a, 'p> {
                     .into_iter()
                     .for_each(|signal| self.on_signal(signal)),
                 Event::Stop => self.end(EXIT_KILLED, Signal::KILL),
-                Event::Order => self.on_orders(),
+                Event::Order => self.on_orders(Orders::read),
                 Event::Exit { rank } => {
                     if let Some(exit) = self.ranks[rank].process.check() {
                         self.ranks[rank].drain(&mut self.queue); // before our message
@@ -325,18 +326,21 @@ impl<'a, 'p> Job<'a, 'p> {
         self.on_exits(exits);
     }
 
-    fn on_orders(&mut self) {
+    fn on_orders(&mut self, read: impl FnOnce(&mut Orders<'p>) -> Vec<Order>) {
         let Link::Launcher(orders) = &self.part.link else {
             return;
         };
-        let read = orders.borrow_mut().read();
-        for order in read {
+        let found = read(&mut orders.borrow_mut());
+        for order in found {
             match order {
                 Order::Signal(signal) if signal == Signal::KILL.as_raw() => {
                     self.end(EXIT_KILLED, Signal::KILL);
                     self.kill();
                 }
-                Order::Signal(signal) => self.on_signal(signal),
+                Order::Signal(signal) if self.phase == Phase::Running => self.on_signal(signal),
+                // The ranks have their signal, and the launcher still wants the output. For the
+                // user's second signal it orders to kill.
+                Order::Signal(_) => {}
                 // Another order, or none any more: the launcher has ended, or is not one.
                 Order::Start(_) | Order::Invalid | Order::End => {
                     self.is_orphan = true;

@@ -78,7 +78,7 @@ none.
 Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not \
 exist, 2 for wrong usage.";
 
-/// Start the ranks of a job on this machine
+/// Start the ranks of a job, on this machine or on several hosts
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, version, disable_version_flag = true)]
 #[command(override_usage = "ronde run -np N [OPTIONS] [--] CMD…")]
@@ -242,7 +242,9 @@ enum Starter {
 /// Chooses the way to start the ranks: by the flags, by the backend, and by the MPI of this
 /// machine.
 fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
+    // As the runtime reads it.
     let backend = args.flags.lookup(BACKEND).unwrap_or_default();
+    let backend = backend.to_string_lossy().trim().to_ascii_lowercase();
     if args.mpi.need_mpirun() {
         return Ok(Starter::Mpirun);
     }
@@ -254,14 +256,15 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
             .any(|(host, _)| !hosts::is_this_machine(host) && hosts::has_only_ipv6(host)),
     };
     let is_here = matches!(place, RankPlacement::Here(_));
-    Ok(match backend.to_str() {
-        Some("mpi" | "local") if args.mpi.tcp => {
+    Ok(match backend.as_str() {
+        "mpi" | "local" if args.mpi.tcp => {
             return Err(Error::TcpContradicted);
         }
         _ if args.mpi.tcp => Starter::Ssh,
+        // On one machine too, unless its ranks have been told where to meet.
+        "tcp" if !is_here || std::env::var_os(ssh::SERVER).is_none() => Starter::Ssh,
         _ if is_here => Starter::Here,
-        Some("tcp") => Starter::Ssh,
-        Some("mpi") => Starter::Mpirun,
+        "mpi" => Starter::Mpirun,
         _ if args.gloo || !mpirun::is_usable() || needs_ipv6() => Starter::Ssh,
         _ => Starter::Mpirun,
     })
@@ -275,6 +278,13 @@ fn start_by_mpirun(
     environment: Vec<(OsString, OsString)>,
 ) -> Result<ExitCode, Error> {
     let only_print = args.mpi.print_command;
+    if let Some(folder) = args.output_filename.as_ref().filter(|_| !only_print) {
+        // Hydra expects it.
+        std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
+            path: folder.clone(),
+            source,
+        })?;
+    }
     let launch = Launch {
         num_proc,
         hosts: match place {
@@ -308,7 +318,7 @@ fn check_build() -> String {
     format!(
         "Ronde v{}:\n\n\
          Available Frameworks:\n    [{python}] TensorFlow\n    [{python}] PyTorch\n    \
-         [ ] MXNet\n    [X] Rust\n\n\
+         [{python}] Keras\n    [{python}] JAX\n    [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] TCP\n    [X] Local\n\n\
          Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
          [{mpi}] MPI\n    [ ] Gloo\n    [X] TCP\n    [X] Shared memory\n\n\
@@ -316,7 +326,7 @@ fn check_build() -> String {
         env!("CARGO_PKG_VERSION"),
         mpi = mark(has_mpi),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
-        python = mark(program::is_contained()), // by the Python package, which works with both
+        python = mark(program::is_contained()), // by the Python package, which works with all four
         libraries = mpis.iter().map(mpi_lines).collect::<String>(),
     )
 }

@@ -14,7 +14,9 @@ use std::process::Command;
 use clap::ValueHint;
 
 use super::hosts::is_this_machine;
+use super::rank::ELASTIC_VARIABLES;
 use super::threads;
+use ronde::internal::identity::IDENTITY_VARIABLES;
 
 /// Options of every `ssh` that starts ranks: it asks no questions, which no terminal could answer,
 /// and accepts the key of a host that it does not know, but no changed one.
@@ -248,8 +250,14 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
     }
 }
 
-/// Whether a variable of this process has the same meaning on another host, so that it may be
-/// exported.
+/// Variables of an outer launcher or elastic job, which do not describe the new ranks.
+fn outer_variables() -> impl Iterator<Item = &'static str> {
+    let names = IDENTITY_VARIABLES.iter().chain(&ELASTIC_VARIABLES);
+    names.copied()
+}
+
+/// Whether a variable of this process has the same meaning for the ranks, on another host too, so
+/// that it may be exported.
 pub(super) fn is_exported(name: &OsStr) -> bool {
     const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
     const HERE: [&str; 8] = [
@@ -265,6 +273,7 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     !OWN.split(' ').any(|prefix| name.starts_with(prefix))
         && !HERE.contains(&&*name)
+        && !outer_variables().any(|outer| outer == name)
         && !name.ends_with("CUDA_VISIBLE_DEVICES")
         && name
             .bytes()
@@ -383,6 +392,10 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
     if flags.tcp {
         return Err(MpirunError::Flag { flag: "--tcp" });
     }
+    if launch.timestamp {
+        let flag = "--prefix-output-with-timestamp";
+        return Err(MpirunError::Flag { flag });
+    }
     let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
     add(&["-n", &launch.num_proc.to_string()]);
     if !launch.hosts.is_empty() {
@@ -405,8 +418,13 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
         line.extend(["-genv".into(), name.clone(), value.clone()]);
     }
     if let Some(folder) = &launch.output_filename {
-        let pattern = Path::new(folder).join("rank.%r");
-        line.extend(["-outfile-pattern".into(), pattern.into_os_string()]);
+        for (option, stream) in [
+            ("-outfile-pattern", "stdout"),
+            ("-errfile-pattern", "stderr"),
+        ] {
+            let pattern = Path::new(folder).join(format!("rank.%r.{stream}"));
+            line.extend([option.into(), pattern.into_os_string()]);
+        }
     }
     Ok(())
 }
@@ -423,7 +441,12 @@ fn split(text: &str) -> Result<Vec<String>, MpirunError> {
 
 /// Replaces this process by `mpirun`; returns only an error.
 pub(super) fn exec(line: &[OsString]) -> MpirunError {
-    let source = Command::new(&line[0]).args(&line[1..]).exec();
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]);
+    for name in outer_variables() {
+        command.env_remove(name);
+    }
+    let source = command.exec();
     MpirunError::Exec { source }
 }
 

@@ -23,7 +23,10 @@ Examples:
                                                                          predicted; the best three measured
 
 The folder contains sweep.csv (a row for each measurement, written before the next one starts), sweep.json (plan, machine, \
-versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of the measurements so far.";
+versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of the measurements so far.
+
+Exit code: 0 with a report, even of a part; 1 if nothing could be measured; 2 for wrong usage; 128 and the signal's number if it \
+was interrupted.";
 
 const LONG_ABOUT: &str = "\
 Measure settings and compare them with the default: the best setting and its gain with a confidence interval

@@ -78,6 +78,15 @@ impl Folder {
         Ok(self.store.go_on()?)
     }
 
+    /// Removes the files of a sweep that has not begun, so that another one can be tried.
+    pub(super) fn discard(self) {
+        // If a file cannot be removed, the next sweep in this folder reports it.
+        for name in [PLAN, ROWS] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        let _ = fs::remove_dir(&self.path); // unless it has other files
+    }
+
     /// Writes the plan.
     pub(super) fn write_plan(&self, plan: &Plan) -> Result<(), Error> {
         Ok(save_json(&self.path.join(PLAN), plan)?)

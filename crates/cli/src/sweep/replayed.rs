@@ -23,7 +23,25 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
     let predictions = Predictions::new(job, plan.points.clone())?;
     let mut folder = Folder::create(path, &plan)?;
-    let reenacted = reenacted(&plan, &predictions, &folder)?;
+    let reenacted = match prepare(&mut plan, &predictions, &folder) {
+        Ok(reenacted) => reenacted,
+        Err(error) => {
+            folder.discard();
+            return Err(error);
+        }
+    };
+    let rows = predictions.rows().to_vec();
+    rows.iter().try_for_each(|row| folder.store.append(row))?;
+    verify(args, &plan, &predictions, reenacted, folder, rows)
+}
+
+/// Completes the plan with what is measured, if anything is, and checks that it can be.
+fn prepare(
+    plan: &mut Plan,
+    predictions: &Predictions,
+    folder: &Folder,
+) -> Result<Option<Reenacted>, Error> {
+    let reenacted = reenacted(plan, predictions, folder)?;
     if let Some(reenacted) = &reenacted {
         plan.load = LoadArgs {
             profile: Some(reenacted.profile.clone()),
@@ -42,12 +60,10 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     if plan.is_measured() {
         let workload = plan.load.workload()?;
         plan.describe(&workload);
-        check(&plan, &workload)?;
-        folder.write_plan(&plan)?;
+        check(plan, &workload)?;
+        folder.write_plan(plan)?;
     }
-    let rows = predictions.rows().to_vec();
-    rows.iter().try_for_each(|row| folder.store.append(row))?;
-    verify(args, &plan, &predictions, reenacted, folder, rows)
+    Ok(reenacted)
 }
 
 /// Resumes a sweep from a recording.

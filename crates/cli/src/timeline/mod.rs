@@ -82,7 +82,8 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     })?;
     if let Some(output) = profile {
         let fit = replayable.as_ref().and_then(Replayable::fit);
-        let (profile, warnings) = profile::extract(&report, fit)?;
+        let is_hierarchical = replayable.as_ref().is_some_and(|it| it.is_hierarchical);
+        let (profile, warnings) = profile::extract(&report, fit, is_hierarchical)?;
         warn_all(&warnings);
         output.finish(|sink| write_json(sink, &profile))?;
     }

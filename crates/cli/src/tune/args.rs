@@ -23,7 +23,7 @@ const EXAMPLES: &str = r#"Examples:
                                       a variable; Ctrl-C ends the search, the same command continues it
   ronde tune < requests.jsonl         without a command: the tuner as a service, lines of JSON in and out
 
-Exit codes: 0 if the search ended with a verdict, whichever setting it keeps; 1 if it failed, such as when the command \
+Exit code: 0 if the search ended with a verdict, whichever setting it keeps; 1 if it failed, such as when the command \
 fails with the start; 2 for wrong usage; 128 and the signal's number if it was interrupted."#;
 
 const LONG_ABOUT: &str = "\
@@ -44,6 +44,8 @@ pub(super) const PRESET_LIST: &str = "list";
 const RUNS: usize = 20;
 /// Most runs; a proposal after this many takes a second.
 const RUNS_MOST: u64 = 500;
+/// Default seed of all choices.
+const SEED: u64 = 7;
 
 /// Tune any program: run it with other settings, and keep what is shown to be faster
 #[derive(clap::Args)]
@@ -91,18 +93,18 @@ pub(crate) struct Args {
     /// Largest difference of that value from the start's [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = share, requires = "check")]
     pub(super) check_tolerance: Option<f64>,
-    /// Most runs of the command, those of the comparison included
-    #[arg(long, value_name = "N", default_value_t = RUNS, value_parser = crate::range::whole::<usize>(1, RUNS_MOST))]
-    pub(super) runs: usize,
+    /// Most runs of the command, 8 to 500, those of the comparison included [default: 20]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<usize>(1, RUNS_MOST))]
+    runs: Option<usize>,
     /// Time for all runs together: 10m, 1.5h
     #[arg(long, value_name = "TIME", value_parser = crate::range::time)]
     pub(super) budget: Option<Duration>,
     /// Longest time of a run; a longer one counts as the worst
     #[arg(long, value_name = "TIME", value_parser = crate::range::time)]
     pub(super) time_limit: Option<Duration>,
-    /// Runs with the start before the first one, which do not count
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::range::whole::<u32>(0, 100))]
-    pub(super) warmup: u32,
+    /// Runs with the start before the first one, which do not count [default: 0]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(0, 100))]
+    warmup: Option<u32>,
     /// Shell command before each run, such as dropping caches
     #[arg(long, value_name = "COMMAND")]
     pub(super) prepare: Option<String>,
@@ -112,9 +114,9 @@ pub(crate) struct Args {
     /// Write the output of each run to a file in this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(super) logs: Option<PathBuf>,
-    /// Seed of all choices
-    #[arg(long, value_name = "N", default_value_t = 7)]
-    pub(super) seed: u64,
+    /// Seed of all choices [default: 7]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// State file: continue from its runs, and write each run to it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) state: Option<PathBuf>,
@@ -146,6 +148,21 @@ impl Args {
         self.metric_use.unwrap_or_default()
     }
 
+    /// Most runs of the command.
+    pub(super) fn runs(&self) -> usize {
+        self.runs.unwrap_or(RUNS)
+    }
+
+    /// Runs with the start that do not count.
+    pub(super) fn warmup(&self) -> u32 {
+        self.warmup.unwrap_or_default()
+    }
+
+    /// Seed of all choices.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed.unwrap_or(SEED)
+    }
+
     /// Files that are written.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.json, &self.csv, &self.markdown, &self.html])
@@ -163,11 +180,14 @@ impl Args {
             ("--env", !self.variables.is_empty()),
             ("--config", self.config.is_some()),
             ("--check", self.check.is_some()),
+            ("--runs", self.runs.is_some()),
             ("--budget", self.budget.is_some()),
             ("--time-limit", self.time_limit.is_some()),
+            ("--warmup", self.warmup.is_some()),
             ("--prepare", self.prepare.is_some()),
             ("--show-output", self.show_output),
             ("--logs", self.logs.is_some()),
+            ("--seed", self.seed.is_some()),
             ("--json", self.json.is_some()),
             ("--csv", self.csv.is_some()),
             ("--markdown", self.markdown.is_some()),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use ronde_command::Service;
 
 use crate::error::Error;
+use crate::present::warn;
 
 /// Serves until the end of the input. `space` has the first line, if it is a file.
 pub(super) fn main(space: Option<&Path>, state: Option<&Path>) -> Result<ExitCode, Error> {
@@ -22,7 +23,9 @@ pub(super) fn main(space: Option<&Path>, state: Option<&Path>) -> Result<ExitCod
             problem,
         };
         let text = ronde_tuner::read_text(path).map_err(unread)?;
-        service.open(&text).map_err(invalid)?;
+        for warning in service.open(&text).map_err(invalid)? {
+            warn("tune", &warning);
+        }
     }
     let served = service.serve(&mut io::stdin().lock(), &mut io::stdout().lock());
     // The measurements are saved even if a stream failed.

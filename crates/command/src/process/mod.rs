@@ -130,16 +130,15 @@ impl Runner for Processes<'_> {
     fn run(&mut self, setting: &Setting, limit: &Limit) -> Result<Option<Outcome>, RunError> {
         self.number += 1;
         self.tail.clear();
-        if let Some(command) = self.prepare {
-            prepare(command)?;
+        if let Some(command) = self.prepare
+            && !self.has_prepared(command)?
+        {
+            return Ok(None);
         }
         let before = self.file_version();
         let mut log = self.log()?;
         // Started before the command, so that its time does not count.
-        let mut watch = (self.watch)().map_err(|source| RunError::Start {
-            program: "the guard of the command".to_owned(),
-            source,
-        })?;
+        let mut watch = self.watched()?;
         let began = Instant::now();
         let mut child = self.start(setting)?;
         watch.group(child.id());
@@ -165,6 +164,56 @@ impl Runner for Processes<'_> {
 }
 
 impl Processes<'_> {
+    /// Runs the command of `--prepare`; false if the user interrupts it.
+    ///
+    /// Processes that it leaves in the background are not ended: the runs may need them.
+    fn has_prepared(&self, command: &str) -> Result<bool, RunError> {
+        let problem = |problem: String| RunError::Prepare {
+            command: command.to_owned(),
+            problem,
+        };
+        let system = |error: io::Error| problem(error.to_string());
+        let mut watch = self.watched()?;
+        // A file: a process in the background would keep a pipe open.
+        let path = self.folder.join("prepare.txt");
+        let messages = File::create(&path).map_err(system)?;
+        let mut shell = Command::new("sh")
+            .args(["-c", command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(messages)
+            .process_group(0)
+            .spawn()
+            .map_err(system)?;
+        watch.group(shell.id());
+        let pause = || std::thread::sleep(POLL);
+        let status = loop {
+            if let Some(status) = shell.try_wait().map_err(system)? {
+                break status;
+            }
+            if (self.is_interrupted)() {
+                stop(&mut shell, pause);
+                return Ok(false);
+            }
+            pause();
+        };
+        if status.success() {
+            return Ok(true);
+        }
+        let text = std::fs::read(&path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().last().unwrap_or_default();
+        Err(problem(format!("it failed ({status}) {last}")))
+    }
+
+    /// Starts the watch of a process group.
+    fn watched(&self) -> Result<Box<dyn Watch>, RunError> {
+        (self.watch)().map_err(|source| RunError::Start {
+            program: "the guard of the command".to_owned(),
+            source,
+        })
+    }
+
     fn log(&self) -> Result<Option<File>, RunError> {
         let Some(folder) = self.logs else {
             return Ok(None);
@@ -252,7 +301,13 @@ impl Processes<'_> {
                 None
             };
             if let Some(end) = end {
-                stop(child, lines);
+                stop(child, || {
+                    // A process that writes its last lines must not wait for a reader.
+                    let line = lines.recv_timeout(POLL);
+                    if matches!(line, Err(RecvTimeoutError::Disconnected)) {
+                        std::thread::sleep(POLL);
+                    }
+                });
                 return end;
             }
         }
@@ -384,36 +439,14 @@ fn file_figure(path: &Path, pointer: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("{name}: {pointer} is not a number > 0"))
 }
 
-fn prepare(command: &str) -> Result<(), RunError> {
-    let problem = |problem: String| RunError::Prepare {
-        command: command.to_owned(),
-        problem,
-    };
-    let mut shell = Command::new("sh");
-    let output = shell.arg("-c").arg(command).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| problem(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let last = text.lines().last().unwrap_or_default();
-    Err(problem(format!("it failed ({}) {last}", output.status)))
-}
-
-/// Ends a run and everything that it has started.
-fn stop(child: &mut Child, lines: &Receiver<Line>) {
+/// Ends a process and everything that it has started; `pause` waits for a moment.
+fn stop(child: &mut Child, pause: impl Fn()) {
     let mut tree = Tree::of(child.id());
     tree.terminate();
     let began = Instant::now();
     let mut is_over = false;
     while began.elapsed() < GRACE && !is_over {
-        // A process that writes its last lines must not wait for a reader.
-        if matches!(
-            lines.recv_timeout(POLL),
-            Err(RecvTimeoutError::Disconnected)
-        ) {
-            std::thread::sleep(POLL);
-        }
+        pause();
         tree.grow();
         let has_exited = child.try_wait().is_ok_and(|status| status.is_some());
         is_over = has_exited && !tree.is_alive();

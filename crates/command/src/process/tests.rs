@@ -117,8 +117,8 @@ fn a_hang_is_ended_with_all_that_it_started() {
     );
     let began = Instant::now();
     // In which the script starts both, on a busy machine too.
-    let outcome = figure(&script, |p| p.time_limit = Some(Duration::from_secs(3)));
-    assert_eq!(outcome, "it ran longer than the time limit of 3 s");
+    let outcome = figure(&script, |p| p.time_limit = Some(Duration::from_secs(10)));
+    assert_eq!(outcome, "it ran longer than the time limit of 10 s");
     assert!(began.elapsed() < PATIENCE);
     let pids = std::fs::read_to_string(&pids).unwrap();
     assert_eq!(pids.lines().count(), 2);
@@ -154,6 +154,29 @@ fn what_the_command_leaves_does_not_delay_or_disturb() {
 fn a_user_interrupts_a_run() {
     let outcome = run("sleep 600", |p| p.is_interrupted = &|| true).unwrap();
     assert_eq!(outcome, None);
+    let prepare = |p: &mut Processes| {
+        p.prepare = Some("sleep 600");
+        p.is_interrupted = &|| true;
+    };
+    let began = Instant::now();
+    assert_eq!(run("echo ms=1", prepare).unwrap(), None);
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_preparation_leaves_a_process_for_the_runs() {
+    let began = Instant::now();
+    // The run ends the process, so it must be there.
+    let figure = figure("kill $(cat $PIDS) && echo ms=1", |p| {
+        let pids = p.folder.join("pids");
+        p.prepare = Some(kept(format!("sleep 600 & echo $! > {}", pids.display())));
+        p.template = kept(Template {
+            variables: vec![("PIDS".to_owned(), pids.display().to_string())],
+            ..p.template.clone()
+        });
+    });
+    assert_eq!(figure, "1.000 None");
+    assert!(began.elapsed() < PATIENCE);
 }
 
 #[test]

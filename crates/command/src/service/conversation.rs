@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use ronde_tuner::{
     Next, Proposal, Purpose, Session, SessionConfig, StateError, Tuner, TunerConfig,
 };
+use serde_json::Value;
 
 use super::answer::{Action, Answer, Standing, Suggestion, VerdictLine};
 use super::memory::Memory;
@@ -29,10 +30,16 @@ enum Stage {
     /// Before the first line.
     Nothing,
     /// After the first line. The first request decides between the two forms of the search.
-    Ready { session: Box<Session>, tuner: Tuner },
+    Ready {
+        session: Box<Session>,
+        tuner: Tuner,
+        /// The setting to begin with, if the program does not know it.
+        untold: Option<Value>,
+    },
     /// The program reports steps.
     Steps {
         session: Box<Session>,
+        untold: Option<Value>,
         /// The proposal that is computed during the next step.
         ahead: Option<JoinHandle<Proposal>>,
     },
@@ -93,17 +100,30 @@ impl Service {
         }
     }
 
-    /// Sets the parameters, as the first line does.
+    /// Sets the parameters, as the first line does; returns the warnings of its answer. If the state
+    /// file has another setting to begin with than the start, the answer to the first step is to
+    /// switch to it.
     ///
     /// # Errors
     /// The line is not valid.
-    pub fn open(&mut self, line: &str) -> Result<(), Problem> {
-        self.ready(line).map(drop)
+    pub fn open(&mut self, line: &str) -> Result<Vec<String>, Problem> {
+        let line = SpaceLine::parse(line)?;
+        let (space, start) = line.space()?;
+        let (answer, began) = (self.ready(line)?, setting(&space, &start));
+        let Answer::Ready {
+            setting, warnings, ..
+        } = answer
+        else {
+            return Ok(Vec::new());
+        };
+        if let Stage::Ready { untold, .. } = &mut self.stage {
+            *untold = (setting != began).then_some(setting);
+        }
+        Ok(warnings)
     }
 
     /// Handles the first line.
-    fn ready(&mut self, text: &str) -> Result<Answer, Problem> {
-        let line = SpaceLine::parse(text)?;
+    fn ready(&mut self, line: SpaceLine) -> Result<Answer, Problem> {
         let (space, start) = line.space()?;
         let defaults = SessionConfig::default();
         let mut config = SessionConfig {
@@ -145,7 +165,11 @@ impl Service {
             warnings,
         };
         self.memory = memory;
-        self.stage = Stage::Ready { session, tuner };
+        self.stage = Stage::Ready {
+            session,
+            tuner,
+            untold: None,
+        };
         Ok(ready)
     }
 
@@ -154,16 +178,32 @@ impl Service {
         let answer = if self.is_open() {
             Request::parse(line).and_then(|request| self.follow(request, true))
         } else {
-            self.ready(line)
+            SpaceLine::parse(line).and_then(|line| self.ready(line))
         };
         answer.unwrap_or_else(|problem| problem.answer(number))
     }
 
     /// Answers a request; to a step with `takes_ahead`, the proposal that was computed ahead.
     fn follow(&mut self, request: Request, takes_ahead: bool) -> Result<Answer, Problem> {
-        self.decide(&request);
+        if matches!(request, Request::StepMs(_)) {
+            self.begin_steps();
+        }
         match (&mut self.stage, request) {
-            (Stage::Steps { session, ahead }, Request::StepMs(step_ms)) => {
+            (
+                Stage::Steps {
+                    session,
+                    untold,
+                    ahead,
+                },
+                Request::StepMs(step_ms),
+            ) => {
+                if let Some(setting) = untold.take() {
+                    // The step was one of the start, which is not in force.
+                    return Ok(Answer::Action(Action::Switch {
+                        setting,
+                        warnings: Vec::new(),
+                    }));
+                }
                 let computed = takes_ahead.then(|| ahead.take()).flatten();
                 let mut action = step(session, computed, step_ms);
                 if action == ronde_tuner::Action::Ask {
@@ -176,8 +216,17 @@ impl Service {
                 let memory = self.memory.as_mut();
                 Ok(Answer::Action(answer_to_step(session, action, memory)))
             }
-            (Stage::AskTell { tuner }, Request::Ask(_)) => Ok(ask(tuner)),
-            (Stage::AskTell { tuner }, Request::Tell(tell_of)) => tell(tuner, &tell_of),
+            (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Ask(_)) => {
+                let answer = ask(tuner);
+                self.begin_asking();
+                Ok(answer)
+            }
+            (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Tell(tell_of)) => {
+                // One that is not valid decides nothing.
+                let answer = tell(tuner, &tell_of)?;
+                self.begin_asking();
+                Ok(answer)
+            }
             (Stage::Steps { session, .. }, Request::Report(_)) => {
                 verdict(session).ok_or_else(|| {
                     Problem::new("no step has been measured yet", "report step_ms first")
@@ -207,16 +256,23 @@ impl Service {
         }
     }
 
-    /// Decides the form of the search by the first request other than `report`.
-    fn decide(&mut self, request: &Request) {
-        if matches!(request, Request::Report(_)) {
-            return;
-        }
+    /// Decides that the program reports steps, if nothing is decided yet.
+    fn begin_steps(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Nothing) {
-            Stage::Ready { session, .. } if matches!(request, Request::StepMs(_)) => Stage::Steps {
+            Stage::Ready {
+                session, untold, ..
+            } => Stage::Steps {
                 session,
+                untold,
                 ahead: None,
             },
+            decided => decided,
+        };
+    }
+
+    /// Decides that the program asks for settings, if nothing is decided yet.
+    fn begin_asking(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Nothing) {
             Stage::Ready { tuner, .. } => Stage::AskTell { tuner },
             decided => decided,
         };
@@ -362,7 +418,7 @@ fn texts(proposal: &Proposal) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use ronde_tuner::State;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -418,6 +474,18 @@ mod tests {
             assert_eq!(saved.samples, first.samples);
             assert_eq!(saved.contests, first.contests + round, "each has begun one");
         }
+    }
+
+    #[test]
+    fn a_request_that_is_not_valid_decides_no_form() {
+        let mut service = Service::new(None);
+        service.reply(FIRST_LINE);
+        let answer = service.reply(r#"{"tell":{"setting":{"b":1},"value":3}}"#);
+        assert!(
+            answer.contains(r#"the space has no parameter \"b\""#),
+            "{answer}"
+        );
+        assert_eq!(service.reply(r#"{"step_ms":100}"#), r#"{"action":"keep"}"#);
     }
 
     #[test]

@@ -40,6 +40,9 @@ impl Membership {
                 }
                 self.actions.push(Action::Leave { member });
             }
+            if self.generation > 0 {
+                self.kill_starting(now);
+            }
             return;
         }
         let is_waiting = self.of_stage(Stage::Running).is_empty();
@@ -74,6 +77,7 @@ impl Membership {
                     member: *member,
                     host: &process.host,
                     rank: process.rank_with_state(self.has_begun),
+                    local_rank: process.local_rank,
                 }
             })
             .collect();
@@ -82,6 +86,7 @@ impl Membership {
                 process.stage = Stage::Running;
                 process.since = now;
                 process.rank = Some(seat.rank);
+                process.local_rank = Some(seat.local_rank);
             }
             self.actions.push(Action::Seat { member, seat });
         }
@@ -92,6 +97,17 @@ impl Membership {
         self.has_shrunk = false;
         self.failed_rank = None;
         self.cause = None;
+    }
+
+    /// Kills the processes that would become ranks later.
+    fn kill_starting(&mut self, now: Duration) {
+        for (&member, process) in &mut self.processes {
+            if process.stage == Stage::Starting {
+                process.stage = Stage::Killed;
+                process.since = now;
+                self.actions.push(Action::Kill { member });
+            }
+        }
     }
 
     /// Whether the first generation can be formed of the processes `ready`: all have called init,

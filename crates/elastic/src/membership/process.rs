@@ -28,6 +28,8 @@ pub(super) struct Process {
     pub(super) since: Duration,
     /// Rank in the last generation of which it was a member.
     pub(super) rank: Option<usize>,
+    /// Its number there among the ranks of its host.
+    pub(super) local_rank: Option<usize>,
     /// Whether it has the state of the training. Unknown while it runs.
     pub(super) has_state: bool,
 }
@@ -183,6 +185,7 @@ impl Membership {
                     stage: Stage::Starting,
                     since: now,
                     rank: None,
+                    local_rank: None,
                     has_state: false,
                 };
                 self.processes.insert(member, process);

@@ -126,8 +126,7 @@ fn survivors_continue_at_once_and_the_host_gets_a_new_process_after_its_cooldown
     }
     job.failed(1, &[1]);
     job.failed(3, &[1]);
-    // Rank 2 keeps its number.
-    assert_eq!(seated(&job.failed(4, &[1])), [1, 4, 3]);
+    assert_eq!(seated(&job.failed(4, &[1])), [1, 3, 4]);
     assert_eq!(started(&job.later(9)), []);
     assert_eq!(started(&job.later(1)), [(5, "a")]);
     // Ranks are interrupted when the new process is ready, not before.
@@ -329,6 +328,19 @@ fn a_process_that_ends_before_it_is_a_rank_is_no_success_of_the_job() {
     // The training goes on with the others after a failure.
     job.killed(2);
     assert_eq!(seated(&job.failed(1, &[1])), [1]);
+}
+
+#[test]
+fn a_process_that_is_starting_does_not_delay_the_end() {
+    let mut job = Job::running(limits(1, 3, 2), "a:2", 2);
+    assert_eq!(started(&job.hosts("a:2\nb:1")), [(3, "b")]);
+    let kill = Action::Kill {
+        member: MemberId(3),
+    };
+    let actions = job.membership.exited(job.now, MemberId(1), Exit::Success);
+    assert_eq!(actions, [kill]);
+    let actions = job.membership.exited(job.now, MemberId(2), Exit::Success);
+    assert_eq!(actions.last(), Some(&Action::End(Outcome::Success)));
 }
 
 #[test]

@@ -69,6 +69,12 @@ pub struct Profile {
     /// Fusion threshold during the recording, bytes.
     #[serde(default)]
     pub fusion_threshold_bytes: Option<u64>,
+    /// Threshold of host memory during the recording, bytes, if the lower one of GPUs was in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_threshold_bytes: Option<u64>,
+    /// Whether the recorded allreduces are hierarchical.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_hierarchical: bool,
     /// Tensors, in the order of their ready times.
     pub tensors: Vec<ProfileTensor>,
     /// Costs of the parts of a step.

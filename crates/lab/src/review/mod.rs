@@ -97,6 +97,8 @@ pub struct Review {
     pub trials: Vec<Trial>,
     /// Switches that were tried both on and off.
     pub varied: Vec<Switch>,
+    /// Whether the tensors are on GPUs: the fusion threshold is then that of GPUs.
+    pub on_gpu: bool,
     /// Indices of the trials of each setting, in the order of their first trials.
     #[serde(skip)]
     pub groups: Vec<Vec<usize>>,
@@ -172,6 +174,7 @@ fn one(mut search: Search, source: String, known: &Known) -> Review {
         cost: judged.and_then(|best| Cost::of(&search, known, best, &gain)),
         trail: trail::trail(&search, &gain),
         varied: search.varied(),
+        on_gpu: search.on_gpu,
         source,
         writer: search.writer,
         measure: search.measure,

@@ -9,6 +9,9 @@ use ronde_job::units::setting as knob;
 
 /// Bytes of one MiB, the unit of thresholds in logs.
 const MIB: f64 = 1048576.0;
+/// Threshold of tensors in host memory, bytes, beside a tuned one of GPUs: Horovod's default, since a
+/// threshold that is set is not tuned.
+const HOST_THRESHOLD_BYTES: u64 = 128 << 20;
 /// Settings within this relative difference count as one setting.
 const NEAR: f64 = 0.01;
 
@@ -75,13 +78,15 @@ impl Setting {
     }
 
     /// Formats the setting with the switches in `varied` as environment variables, and as flags of
-    /// `ronde run` and of horovodrun, which accepts only whole MiB.
-    pub fn paste(&self, varied: &[Switch]) -> [String; 2] {
+    /// `ronde run` and of horovodrun, which accepts only whole MiB. `on_gpu` if the threshold is that
+    /// of GPUs, which horovodrun does not have.
+    pub fn paste(&self, varied: &[Switch], on_gpu: bool) -> [String; 2] {
         let of = |switch: Switch| self.switch(switch).filter(|_| varied.contains(&switch));
         let paste = Paste {
             fusion_threshold_bytes: (self.fusion_mb * MIB).round_ties_even() as u64,
             cycle_time_ms: knob(self.cycle_ms),
             switches: Switch::ALL.map(of),
+            host_threshold_bytes: on_gpu.then_some(HOST_THRESHOLD_BYTES),
         };
         let least = f64::from(self.fusion_mb > 0.0);
         let whole_mb = self.fusion_mb.round().max(least) as u64;

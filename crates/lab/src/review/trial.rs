@@ -125,6 +125,8 @@ pub(super) struct Search {
     pub(super) is_followed: bool,
     /// Whether the chosen settings were reverted to the default after the verdict.
     pub(super) reverted: bool,
+    /// Whether the tensors are on GPUs.
+    pub(super) on_gpu: bool,
     left_out: u64,
     /// Rows that were left out, and the reasons.
     pub(super) warnings: Vec<String>,
@@ -183,6 +185,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
             search.is_followed = true;
             finished.push(std::mem::replace(&mut search, new()));
         }
+        search.on_gpu |= row.on_gpu == Some(true);
         if is_end {
             search.end = Some(row.clone());
             search.reverted = row.phase.as_deref() == Some("reverted");

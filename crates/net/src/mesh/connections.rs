@@ -1,8 +1,7 @@
 //! The list of connections: how they begin and how they end.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use mio::net::TcpListener;
 use mio::{Interest, Token};
 
 use super::{Core, LINKS, LISTENER, Phase};
@@ -25,20 +24,20 @@ impl Core {
             address,
             reason: error.to_string(),
         };
-        let mut listener = TcpListener::bind(address).map_err(failed)?;
+        let mut listener = address::listener(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         self.poll
             .registry()
             .register(&mut listener, LISTENER, Interest::READABLE)
             .map_err(failed)?;
-        self.listener = Some(listener);
+        self.listeners.push(listener);
         Ok(bound)
     }
 
     /// Listens no more. A process that was forked has the socket too, so closing it here is not
     /// enough: the port would stay in use.
-    pub(super) fn close_listener(&mut self) {
-        if let Some(listener) = self.listener.take() {
+    pub(super) fn close_listeners(&mut self) {
+        for listener in self.listeners.drain(..) {
             let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
         }
     }
@@ -56,14 +55,23 @@ impl Core {
     /// Listens where the other ranks look for rank 0.
     pub(crate) fn listen_as_server(&mut self) -> Result<(), NetError> {
         let server = self.config.server;
-        if !self.config.on_all_interfaces {
-            return self.listen(server).map(drop);
+        if self.config.on_all_interfaces {
+            return self.listen_everywhere(server.port()).map(drop);
         }
+        self.listen(server)?;
+        for address in self.config.further.clone() {
+            if let Err(error) = self.listen(address) {
+                tracing::debug!(%address, %error, "a further address of rank 0 is not used");
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens on all network interfaces; returns the address, with the port.
+    pub(crate) fn listen_everywhere(&mut self, port: u16) -> Result<SocketAddr, NetError> {
         // The address of IPv6 accepts connections of both versions, where the kernel has IPv6.
-        let any = |ip: IpAddr| SocketAddr::new(ip, server.port());
-        self.listen(any(Ipv6Addr::UNSPECIFIED.into()))
-            .or_else(|_| self.listen(any(Ipv4Addr::UNSPECIFIED.into())))
-            .map(drop)
+        self.listen((Ipv6Addr::UNSPECIFIED, port).into())
+            .or_else(|_| self.listen((Ipv4Addr::UNSPECIFIED, port).into()))
     }
 
     /// Whether a connection to `rank` is being made.
@@ -88,12 +96,8 @@ impl Core {
     }
 
     pub(super) fn accept(&mut self) {
-        loop {
-            let Some(Ok((stream, address))) = self.listener.as_ref().map(TcpListener::accept)
-            else {
-                // Also after an error: the listener reports the next connection again.
-                return;
-            };
+        // Also after an error: the listener reports the next connection again.
+        while let Some((stream, address)) = self.listeners.iter().find_map(|it| it.accept().ok()) {
             let accepted = address::configure(&stream)
                 .map_err(NetError::system("setsockopt"))
                 .and_then(|()| Link::accepted(stream, address))

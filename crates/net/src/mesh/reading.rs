@@ -95,8 +95,8 @@ impl Core {
                 self.wrote(link, place, count.min(direct))?;
             }
             self.take_in(link, index, &scratch[..count.saturating_sub(direct)])?;
-            if count < wanted {
-                // The end of the connection is reported as a further event.
+            // Further bytes are a further event. The end is not, if it came with these bytes.
+            if count < wanted && !link.is_ending {
                 return Ok(false);
             }
             budget = budget.saturating_sub(count);

@@ -59,6 +59,11 @@ impl Core {
                 LISTENER => self.accept(),
                 Token(token) => {
                     let index = token - LINKS;
+                    if (event.is_read_closed() || event.is_error())
+                        && let Some(Some(link)) = self.links.get_mut(index)
+                    {
+                        link.is_ending = true;
+                    }
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
                         self.readable.push(index);
                     }
@@ -159,7 +164,7 @@ impl Core {
 
     /// See [`Mesh::say_farewell`].
     pub(super) fn say_farewell(&mut self) {
-        self.close_listener();
+        self.close_listeners();
         // Without a closing message, the others report this rank as lost.
         let is_orderly = self.verdict.is_none() && !std::thread::panicking();
         let is_first = !std::mem::replace(&mut self.has_said_farewell, true);

@@ -40,7 +40,7 @@ fn rank_process() {
         if let Err(error) = mesh.turn(None) {
             break error;
         }
-        if has_much && sent.is_none() && joined.elapsed() > 2 * STOP_AFTER {
+        if has_much && sent.is_none() && joined.elapsed() > 3 * STOP_AFTER {
             sent = Some(comm.send(vec![7; 12 << 20], LOST, 1));
         }
     };
@@ -116,12 +116,12 @@ fn a_killed_rank_is_reported_by_all() {
 
 #[test]
 fn a_stopped_rank_is_reported_by_all() {
-    lose(Signal::STOP, "idle", "it has sent nothing for 5 s");
+    lose(Signal::STOP, "idle", "it has sent nothing for ");
 }
 
 #[test]
 fn a_stopped_rank_with_a_full_buffer_is_reported_by_all() {
-    lose(Signal::STOP, "send", "it has sent nothing for 5 s");
+    lose(Signal::STOP, "send", "it has sent nothing for ");
 }
 
 #[test]
@@ -147,12 +147,10 @@ fn a_stopped_rank_that_goes_on_learns_that_it_was_given_up() {
         }
     };
     assert!(
-        error.starts_with("rank 1 on host1 is lost: it has sent nothing for 5 s"),
+        error.starts_with("rank 1 on host1 is lost: it has sent nothing for "),
         "{error}"
     );
     let own = pausing.join().unwrap();
-    assert!(
-        own.contains("given up rank 1") || own.contains("rank 0"),
-        "{own}"
-    );
+    let given_up = "the other ranks have given up rank 1, which is this process: ";
+    assert!(own.starts_with(given_up), "{own}");
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::support::{as_ranks, configs, free_address, join, wait};
-use ronde_net::{Comm, Memory, NetError, Parts, part_range};
+use ronde_net::{Comm, Memory, Mesh, NetError, Parts, part_range};
 
 /// Bytes that rank `rank` sends as message `number`: copied, as a rank that does not turn sends no
 /// heartbeats.
@@ -245,8 +245,9 @@ fn what_a_rank_has_sent_before_it_leaves_arrives_and_nothing_else_does() {
     });
 }
 
-#[test]
-fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
+/// Runs `body` as rank 0 when rank 1 has left and rank 0 has read nothing of it; the last argument is
+/// the error of operations with rank 1.
+fn once_rank_1_has_left(body: impl Fn(&Mesh, &Comm, NetError) + Send + Sync + 'static) {
     let has_left = std::sync::Arc::new(std::sync::Barrier::new(2));
     as_ranks(configs(2, free_address("127.0.0.1")), move |config| {
         let (mesh, comm) = join(&config).unwrap();
@@ -257,6 +258,17 @@ fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
             return;
         }
         has_left.wait();
+        let left = NetError::Left {
+            rank: 1,
+            host: "host1".into(),
+        };
+        body(&mesh, &comm, left);
+    });
+}
+
+#[test]
+fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
+    once_rank_1_has_left(|mesh, comm, left| {
         // The other side refuses the first message, and the next write fails.
         let sends: Vec<_> = (0..100)
             .map(|tag| {
@@ -265,13 +277,19 @@ fn the_farewell_of_a_rank_is_read_after_a_write_to_it_has_failed() {
                 sent
             })
             .collect();
-        let left = NetError::Left {
-            rank: 1,
-            host: "host1".into(),
-        };
         let last = sends.into_iter().next_back().expect("there are some");
-        assert_eq!(wait(&mesh, last).unwrap_err(), left);
+        assert_eq!(wait(mesh, last).unwrap_err(), left);
         assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
+fn the_end_of_a_connection_is_read_with_the_bytes_before_it() {
+    once_rank_1_has_left(|mesh, comm, left| {
+        let mut never = comm.receive(vec![0; 1], Some(1), 2);
+        // One event is for both.
+        mesh.turn(Some(Duration::ZERO)).unwrap();
+        assert_eq!(never.test().unwrap_err(), left);
     });
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{as_ranks, configs, free_address, join, wait};
@@ -140,6 +141,41 @@ fn ranks_that_differ_are_named_on_both_sides() {
 }
 
 #[test]
+fn ranks_that_come_after_a_refusal_are_told_the_reason() {
+    let mut all = configs(4, free_address("127.0.0.1"));
+    all[1].contract[0].1 = "2048".into();
+    let errors = as_ranks(all, |config| {
+        if config.rank > 1 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Mesh::join(&config).err().unwrap()
+    });
+    for error in errors {
+        assert!(
+            error.to_string().contains("has cache capacity 2048"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn ranks_try_all_addresses_of_rank_0() {
+    let reached = free_address("127.0.0.1");
+    let mut elsewhere = reached;
+    elsewhere.set_ip([127, 0, 0, 2].into());
+    let mut all = configs(3, reached);
+    all[1].server = elsewhere; // nobody listens there
+    all[1].further = vec![elsewhere, reached];
+    // Rank 0's own first address is another one.
+    all[0].server.set_ip([127, 0, 0, 3].into());
+    all[0].further = vec![reached];
+    as_ranks(all, |config| {
+        let (mesh, _) = join(&config).unwrap();
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
 fn a_duplicate_rank_is_named_on_all_sides() {
     let mut all = configs(3, free_address("127.0.0.1"));
     all[2].rank = 1;
@@ -256,29 +292,38 @@ fn unauthenticated_connections_are_closed_and_do_not_keep_the_ranks_out() {
 #[test]
 fn an_unauthenticated_connection_is_closed_while_the_mesh_lives() {
     let address = free_address("127.0.0.1");
-    let (done, is_done) = std::sync::mpsc::channel::<()>();
-    let mut all = configs(2, address);
-    let zero = all.remove(0);
-    let job = std::thread::spawn(move || {
-        let error = Mesh::join(&Config {
-            start_timeout: Duration::from_secs(8),
-            ..zero
-        });
-        drop(done);
-        assert!(matches!(error.err().unwrap(), NetError::Missing { .. }));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (joined, has_joined) = std::sync::mpsc::channel();
+    let ranks = configs(2, address).into_iter().map(|config| {
+        let (joined, is_over) = (joined.clone(), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            let (mesh, comm) = join(&config).unwrap();
+            joined.send(()).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                mesh.turn(Some(Duration::from_millis(10))).unwrap();
+            }
+            let all = comm.allgather(vec![config.rank as u8], vec![9; 2], 1);
+            wait(&mesh, all).unwrap().1
+        })
     });
+    let ranks: Vec<_> = ranks.collect();
+    (0..2).for_each(|_| has_joined.recv().unwrap());
     let mut stream = connect(address);
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    let limit = Some(Duration::from_secs(20));
+    stream.set_read_timeout(limit).unwrap();
     let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes);
-    let still_waits = is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty);
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert!(bytes.len() <= 40 + 32, "{} bytes", bytes.len());
     assert!(
-        still_waits,
-        "the connection ends long before the rendezvous"
+        ranks.iter().all(|rank| !rank.is_finished()),
+        "the mesh lives"
     );
-    job.join().unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    for rank in ranks {
+        assert_eq!(rank.join().unwrap(), [0, 1]);
+    }
 }
 
 #[test]

@@ -94,6 +94,9 @@ pub(super) fn fusion(
         cuts,
         threshold_bytes,
         threshold_from_file: in_file.is_some(),
+        host_threshold_bytes: in_force
+            .threshold_bytes
+            .filter(|of_host| in_file < Some(*of_host)),
         cycle_time_ms: in_force
             .cycle_time_ms
             .or(record.marks.cycle_distance_ns().map(|ns| ns / 1e6)),

@@ -275,7 +275,9 @@ fn append(first: &mut RankRecord, later: RankRecord) {
     let source = &mut first.source;
     source.bytes += later.source.bytes;
     source.events += later.source.events;
-    source.dropped_cycles = source.dropped_cycles.max(later.source.dropped_cycles);
+    source.dropped_cycles = source
+        .dropped_cycles
+        .saturating_add(later.source.dropped_cycles);
     source.incomplete |= later.source.incomplete;
     source.size = source.size.max(later.source.size);
     source.warnings.extend(later.source.warnings);

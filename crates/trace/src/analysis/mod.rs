@@ -126,6 +126,8 @@ pub struct Replayable {
     /// Hosts of the ranks: one host if the file shows that memory was shared, otherwise one for
     /// each rank.
     pub place: JobTopology,
+    /// Whether allreduces are hierarchical: they reduce and scatter within hosts first.
+    pub is_hierarchical: bool,
 }
 
 impl Replayable {

@@ -38,11 +38,15 @@ pub enum ProfileError {
     },
 }
 
-/// Returns the profile of a run, and warnings for the user.
+/// Returns the profile of a run whose allreduces are hierarchical or not, and warnings for the user.
 ///
 /// # Errors
 /// [`ProfileError`] if no tensor can be replayed, or if there are too many.
-pub fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec<String>), ProfileError> {
+pub fn extract(
+    report: &Report,
+    fit: Option<Fit>,
+    is_hierarchical: bool,
+) -> Result<(Profile, Vec<String>), ProfileError> {
     let (mut tensors, mut left_out) = (Vec::new(), Vec::new());
     let mut names = HashSet::new();
     for row in &report.tensors {
@@ -77,6 +81,8 @@ pub fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec<String
         step_ms: step_ms.filter(|ms| ms.is_finite()),
         cycle_time_ms: fusion.and_then(|fusion| fusion.cycle_time_ms),
         fusion_threshold_bytes: stated.and_then(|fusion| fusion.threshold_bytes),
+        host_threshold_bytes: stated.and_then(|fusion| fusion.host_threshold_bytes),
+        is_hierarchical,
         tensors,
         costs: costs(report),
         left_out,

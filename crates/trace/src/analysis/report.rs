@@ -300,6 +300,10 @@ pub struct Fusion {
     pub threshold_bytes: Option<u64>,
     /// Whether the file states the threshold; otherwise it is the size of the largest batch.
     pub threshold_from_file: bool,
+    /// Threshold of `HOROVOD_FUSION_THRESHOLD`, if the lower one of `RONDE_GPU_FUSION_THRESHOLD` is
+    /// in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_threshold_bytes: Option<u64>,
     /// Cycle time in force: the file's, otherwise the median distance of the cycle markers.
     pub cycle_time_ms: Option<f64>,
 }

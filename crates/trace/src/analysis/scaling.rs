@@ -231,7 +231,9 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
             String::new()
         },
     )];
-    if let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms) {
+    if last.lost_ms > 0.0
+        && let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms)
+    {
         sentences.push(format!(
             "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); most of it, {}, is “{}”.",
             ms(last.lost_ms),

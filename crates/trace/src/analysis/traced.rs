@@ -8,7 +8,7 @@ use super::op::Op;
 use super::quantiles::{median, quantile};
 use super::report::Report;
 use super::steady::{Batch, SteadyStep};
-use crate::{Format, NameId, Phase};
+use crate::{Format, Kind, NameId, Phase};
 use ronde_job::fusion::Item;
 use ronde_job::fusion_class::FusionClasses;
 use ronde_job::replay::{
@@ -114,7 +114,17 @@ pub(super) fn replayable(
             (true, true) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Shaped),
             (false, _) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Assumed),
         },
+        is_hierarchical: is_hierarchical(record, steps),
     })
+}
+
+/// Whether an allreduce of `steps` has the stage of a hierarchical one, in Ronde's files
+/// (`SHM_REDUCESCATTER`) as in Horovod's (`NCCL_REDUCESCATTER`).
+fn is_hierarchical(record: &RankRecord, steps: &[SteadyStep<'_>]) -> bool {
+    let batches = steps.iter().flat_map(|step| &step.batches);
+    let allreduces = batches.filter(|batch| batch.members[0].kind == Kind::Allreduce);
+    let mut stages = allreduces.flat_map(|batch| &batch.members[0].activities);
+    stages.any(|stage| record.name(stage.name).ends_with("_REDUCESCATTER"))
 }
 
 /// Whether the last batch of a step does not wait for the cycle time.

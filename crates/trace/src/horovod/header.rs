@@ -35,12 +35,13 @@ pub(super) fn metadata(
                 of_ronde(ronde, out);
             }
         }
+        b"ronde_clock" => of_ronde(event.arguments, out),
         _ => {}
     }
 }
 
-/// Reads the `ronde` member of a header. It is repeated when the clocks have been compared again;
-/// the last one applies.
+/// Reads the `ronde` member of a header, or the members that follow when the clocks have been
+/// compared again; the last ones apply.
 pub(crate) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     let source = &mut out.source;
     let count = |key| member(ronde, key).and_then(Value::count);

@@ -111,6 +111,8 @@ fn what_ronde_adds() {
     );
     let (told, source) = read(&[
         ronde.to_owned(),
+        // The clocks are compared after the file has begun.
+        r#"{"name": "ronde_clock", "ph": "M", "pid": 0, "args": {"zero_ns": 500, "offset_ns": 6, "error_ns": 7, "drift_ppb": 8000, "drift_error_ppb": 9}},"#.to_owned(),
         tensor("grad", 1),
         r#"{"ph": "i", "name": "SETTINGS", "ts": 5, "s": "p", "args": {"fusion_threshold_bytes": 1024, "cycle_time_ns": 500}},"#.to_owned(),
         b("ALLREDUCE", 15, 1),
@@ -132,10 +134,10 @@ fn what_ronde_adds() {
     assert_eq!(source.gpu_fusion_threshold_bytes, Some(5));
     assert_eq!(source.dropped_cycles, 2);
     let clock = Clock {
-        zero_ns: 9_000_000_123,
-        offset_ns: -77,
-        error_ns: 40,
-        drift_ppm: -1.5,
+        zero_ns: 500,
+        offset_ns: 6,
+        error_ns: 7,
+        drift_ppm: 8.0,
     };
     assert_eq!(source.clock, Some(clock));
     let sums = PhaseSums {

@@ -4,6 +4,7 @@ objects."""
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any, Optional
 
 import torch
@@ -47,8 +48,9 @@ class StateHandler:
         return {"": type(self.value).__name__}
 
 
-class _StateDictHandler(StateHandler):
-    """Handler for values with ``state_dict`` and ``load_state_dict``."""
+class StateDictHandler(StateHandler):
+    """Handler for values with ``state_dict`` and ``load_state_dict``, such as learning rate
+    schedulers: copied as plain objects, they would copy their optimizers."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value)
@@ -66,7 +68,7 @@ class _StateDictHandler(StateHandler):
         self.save()
 
 
-class ModelStateHandler(_StateDictHandler):
+class ModelStateHandler(StateDictHandler):
     """For models."""
 
     def sync(self) -> None:
@@ -77,7 +79,7 @@ class ModelStateHandler(_StateDictHandler):
         return {f".{name}": _described(value) for name, value in self.value.state_dict().items()}
 
 
-class OptimizerStateHandler(_StateDictHandler):
+class OptimizerStateHandler(StateDictHandler):
     """Handler for optimizers."""
 
     def sync(self) -> None:
@@ -87,11 +89,6 @@ class OptimizerStateHandler(_StateDictHandler):
     def parts(self) -> dict[str, str]:
         groups = [len(group["params"]) for group in self.value.param_groups]
         return {"": f"an optimizer with {groups} parameters"}
-
-
-class SchedulerStateHandler(_StateDictHandler):
-    """Handler for learning rate schedulers; copied as plain objects, they would copy their
-    optimizers."""
 
 
 def _described(value: Any) -> str:
@@ -104,26 +101,23 @@ def _described(value: Any) -> str:
         return "a tensor without a shape"  # of a lazy module before its first use
 
 
-class SamplerStateHandler(_StateDictHandler):
+class SamplerStateHandler(StateDictHandler):
     """Handler for samplers."""
 
     def reset(self) -> None:
         self.value.reset()
 
 
-# `LRScheduler` since torch 2.0, where `_LRScheduler` is an unused subclass.
-_Scheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", None) or torch.optim.lr_scheduler._LRScheduler
-
 _handler_registry: list[tuple[type, type[StateHandler]]] = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
-    (_Scheduler, SchedulerStateHandler),
     (ElasticSampler, SamplerStateHandler),
 ]
 
 
 def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
-    """Pairs of a type and the handler for its instances; the first match is used."""
+    """Pairs of a type and the handler for its instances; the first match is used. Other values
+    with ``state_dict`` and ``load_state_dict`` have a :class:`StateDictHandler`."""
     return _handler_registry
 
 
@@ -137,14 +131,19 @@ def _handler_of(value: Any) -> Optional[StateHandler]:
     for kind, handler in _handler_registry:
         if isinstance(value, kind):
             return handler(value)
+    # By their methods: some schedulers, and gradient scalers, have no base class in common.
+    methods = [getattr(value, name, None) for name in ("state_dict", "load_state_dict")]
+    if all(map(callable, methods)) and not isinstance(value, type):
+        return StateDictHandler(value)
     return None
 
 
 class TorchState(ObjectState):
     """State of a training: ``model``, ``optimizer`` and other values, as attributes.
 
-    Models, optimizers, schedulers and :class:`ElasticSampler` are restored in place. Other values
-    are copied when saved and pickled when broadcast.
+    Models, optimizers, :class:`ElasticSampler` and other values with ``state_dict`` and
+    ``load_state_dict``, such as schedulers, are restored in place. Other values are copied when
+    saved and pickled when broadcast.
     """
 
     def __init__(
@@ -164,6 +163,14 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.save()
         super().save()
+
+    def _settle(self) -> None:
+        # A host that runs ahead of its GPUs has saved what they have still to compute.
+        runs_ahead = os.environ.get("HOROVOD_ENABLE_ASYNC_COMPLETION", "0").strip() not in ("", "0")
+        if runs_ahead:
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            self._of_all_ranks(None)  # the job may have failed meanwhile
 
     def restore(self) -> None:
         for handler in self._handlers.values():

@@ -19,12 +19,24 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::super::{Batch, transfer};
-use super::{HierarchicalCollective, LAG, Map, PART_BYTES, Pieces, add, overlap};
+use super::{HierarchicalCollective, LAG, Map, PART_ALIGN, PART_BYTES, Pieces, add, overlap};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases};
 use crate::error::Error;
 use crate::hosts::Promise;
 use crate::tensor::Span;
+
+/// Number of hosts up to which a part has [`PART_BYTES`]. With more hosts parts are shorter, since a
+/// lane holds one part of each host for each window that is in flight.
+const WHOLE_PARTS_MAX: usize = 12;
+/// Shortest part.
+const PART_BYTES_MIN: usize = 4 << 10;
+
+/// Bytes of a part with this number of hosts.
+fn part_bytes(hosts: usize) -> usize {
+    let bytes = PART_BYTES * WHOLE_PARTS_MAX / hosts.max(WHOLE_PARTS_MAX);
+    bytes.max(PART_BYTES_MIN).next_multiple_of(PART_ALIGN)
+}
 
 /// Layout of a batch. A host's bytes are in tensor order, and in rank order within each tensor.
 struct Plan {
@@ -125,7 +137,7 @@ impl HierarchicalCollective {
             "a length per tensor and rank"
         );
         let plan = Plan::new(&self.map, spans, bytes);
-        let chunk = PART_BYTES * self.map.lanes;
+        let chunk = part_bytes(self.map.hosts.len()) * self.map.lanes;
         let rounds = plan.longest.div_ceil(chunk);
         let mut phases = Phases::default();
         let mut flights: VecDeque<Flight> = VecDeque::new();
@@ -154,6 +166,7 @@ impl HierarchicalCollective {
     ) -> Result<Flight, Error> {
         let began = Instant::now();
         let (hosts, own) = (self.map.hosts.len(), self.map.own);
+        let part = part_bytes(hosts);
         let lengths: Vec<usize> = (0..hosts)
             .map(|host| self.own_range(&plan.window(host, round, chunk)).len())
             .collect();
@@ -182,8 +195,9 @@ impl HierarchicalCollective {
                 stream
             });
             let received = received.collect();
+            // One round: other windows are in flight.
             lane.collective
-                .begin(move |job| transfer::allgather(job, sent, received))
+                .begin(move |job| transfer::allgather(job, sent, received, part))
         });
         Ok(Flight {
             promise,
@@ -325,6 +339,19 @@ mod tests {
         assert_eq!(plan.tensors(&(0..4)), 0..1);
         assert_eq!(plan.tensors(&(4..8)), 0..2);
         assert_eq!(plan.tensors(&(8..10)), 1..2);
+    }
+
+    #[test]
+    fn a_window_needs_little_memory_however_many_hosts_there_are() {
+        assert_eq!(part_bytes(2), PART_BYTES);
+        assert_eq!(part_bytes(WHOLE_PARTS_MAX), PART_BYTES);
+        for hosts in WHOLE_PARTS_MAX..5_000 {
+            let part = part_bytes(hosts);
+            assert_eq!(part % PART_ALIGN, 0);
+            let most =
+                (WHOLE_PARTS_MAX * PART_BYTES).max(hosts * PART_BYTES_MIN) + hosts * PART_ALIGN;
+            assert!(hosts * part <= most, "{hosts} hosts: {part}");
+        }
     }
 
     #[test]

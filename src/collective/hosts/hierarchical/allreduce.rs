@@ -6,8 +6,9 @@
 //!
 //! Sums are rounded per host: the bits differ from those of a flat allreduce, but are equal on all
 //! ranks and do not depend on fusion or on the order of arrival. f16 and bf16 are rounded once more
-//! than in a flat allreduce. Averages of integers, which are exact, and batches with an absent rank
-//! use the flat allreduce.
+//! than in a flat allreduce. An average of f16 is the average of the hosts' averages, because the
+//! sum of a host may be too large for f16. Averages of integers, which are exact, those of f16 on
+//! hosts of different sizes, and batches with an absent rank use the flat allreduce.
 
 #![allow(unsafe_code)] // spans over the staging buffer
 
@@ -35,22 +36,34 @@ struct Flight {
 struct Reductions {
     intra_node: Reduction,
     inter_node: Reduction,
+    /// Whether both stages divide.
+    divides_twice: bool,
 }
 
-/// Whether `reduction` may be hierarchical.
-pub(super) fn splits(reduction: &Reduction) -> bool {
+/// Whether `reduction` may be hierarchical; `is_even`: all hosts have equally many ranks.
+pub(super) fn splits(reduction: &Reduction, is_even: bool) -> bool {
     let is_float = matches!(
         reduction.dtype,
         Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64
     );
     let is_scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
-    is_float || (reduction.op != ReduceOp::Average && !is_scaled)
+    let is_average = reduction.op == ReduceOp::Average;
+    match is_float {
+        true => is_even || !divides_twice(reduction),
+        false => !is_average && !is_scaled,
+    }
+}
+
+/// Whether the sum of a host may overflow where the average does not.
+fn divides_twice(reduction: &Reduction) -> bool {
+    reduction.op == ReduceOp::Average && reduction.dtype == Dtype::F16
 }
 
 impl Reductions {
     fn of(reduction: &Reduction) -> Self {
+        let divides_twice = divides_twice(reduction);
         let op = match reduction.op {
-            ReduceOp::Average => ReduceOp::Sum,
+            ReduceOp::Average if !divides_twice => ReduceOp::Sum,
             op => op,
         };
         Self {
@@ -63,6 +76,7 @@ impl Reductions {
                 prescale: 1.0,
                 ..*reduction
             },
+            divides_twice,
         }
     }
 }
@@ -133,8 +147,12 @@ impl HierarchicalCollective {
             let place = part.as_mut_ptr();
             let mut own = Stream::default();
             own.push(place, place, bytes);
+            let ranks = match reductions.divides_twice {
+                true => self.map.hosts.len(),
+                false => self.size,
+            };
             lane.collective
-                .begin_allreduce(own, &reductions.inter_node, self.size)
+                .begin_allreduce(own, &reductions.inter_node, ranks)
         });
         Ok(Flight {
             promise,
@@ -183,11 +201,16 @@ mod tests {
             prescale,
             postscale: 1.0,
         };
-        assert!(splits(&of(Dtype::F32, ReduceOp::Average, 0.5)));
-        assert!(splits(&of(Dtype::I64, ReduceOp::Sum, 1.0)));
-        assert!(splits(&of(Dtype::I8, ReduceOp::Max, 1.0)));
-        assert!(!splits(&of(Dtype::I64, ReduceOp::Average, 1.0)));
-        assert!(!splits(&of(Dtype::I64, ReduceOp::Sum, 0.5)));
+        for is_even in [false, true] {
+            let splits = |dtype, op, prescale| splits(&of(dtype, op, prescale), is_even);
+            assert!(splits(Dtype::F32, ReduceOp::Average, 0.5));
+            assert!(splits(Dtype::F16, ReduceOp::Sum, 1.0));
+            assert!(splits(Dtype::I64, ReduceOp::Sum, 1.0));
+            assert!(splits(Dtype::I8, ReduceOp::Max, 1.0));
+            assert!(!splits(Dtype::I64, ReduceOp::Average, 1.0));
+            assert!(!splits(Dtype::I64, ReduceOp::Sum, 0.5));
+            assert_eq!(splits(Dtype::F16, ReduceOp::Average, 1.0), is_even);
+        }
     }
 
     #[test]
@@ -201,7 +224,9 @@ mod tests {
         let Reductions {
             intra_node,
             inter_node,
+            divides_twice,
         } = Reductions::of(&reduction);
+        assert!(!divides_twice);
         assert_eq!(
             (intra_node.op, intra_node.prescale, intra_node.postscale),
             (ReduceOp::Sum, 2.0, 1.0)
@@ -210,5 +235,10 @@ mod tests {
             (inter_node.op, inter_node.prescale, inter_node.postscale),
             (ReduceOp::Average, 1.0, 3.0)
         );
+        let of_f16 = Reductions::of(&Reduction {
+            dtype: Dtype::F16,
+            ..reduction
+        });
+        assert!(of_f16.divides_twice && of_f16.intra_node.op == ReduceOp::Average);
     }
 }

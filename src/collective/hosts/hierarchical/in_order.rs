@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::super::allreduce::reduce;
+use super::super::rounds::piece_bytes;
 use super::super::staging::{copy_in, copy_out};
 use super::super::transfer;
 use super::{HierarchicalCollective, LAG, Lane, Map, PART_BYTES, add};
@@ -303,8 +304,9 @@ impl HierarchicalCollective {
                 stream
             });
             let received = received.collect();
+            let part = piece_bytes(lane.hosts.len());
             lane.collective
-                .run(move |job| transfer::allgather(job, sent, received))?;
+                .run(move |job| transfer::allgather(job, sent, received, part))?;
             phases.wait_ns += began.elapsed().as_nanos() as u64;
         }
         let place = all.as_mut_ptr();

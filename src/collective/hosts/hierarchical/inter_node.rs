@@ -15,9 +15,7 @@ impl InterNode for HierarchicalCollective {
             rank: self.intra_node.rank,
             size: self.intra_node.size,
             lanes: self.map.lanes,
-            is_even: hosts
-                .iter()
-                .all(|ranks| ranks.len() == self.intra_node.size),
+            is_even: self.is_even,
         }
     }
 

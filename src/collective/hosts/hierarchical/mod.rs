@@ -71,6 +71,8 @@ pub(crate) struct HierarchicalCollective {
     map: Map,
     /// Whether the hosts can combine their contributions one after another.
     is_chain: bool,
+    /// Whether all hosts have equally many ranks.
+    is_even: bool,
     intra_node: IntraNode,
     /// `None` for a rank that has no counterpart on the smallest host.
     lane: Option<Lane>,
@@ -99,6 +101,7 @@ impl HierarchicalCollective {
         Self {
             size: flat.size,
             is_chain: in_order::is_chain(&map),
+            is_even: map.hosts.iter().all(|ranks| ranks.len() == map.lanes),
             flat,
             map,
             intra_node,
@@ -225,8 +228,9 @@ impl Collective for HierarchicalCollective {
         reduction: &Reduction,
         absent: &[usize],
     ) -> Result<Phases, Error> {
-        self.was_hierarchical =
-            self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
+        self.was_hierarchical = self.hierarchy.allreduce
+            && absent.is_empty()
+            && allreduce::splits(reduction, self.is_even);
         let bytes: usize = spans.iter().map(Span::bytes).sum();
         if self.was_hierarchical {
             self.allreduce_hierarchical(spans, reduction)

@@ -401,7 +401,9 @@ fn no_ring_is_lost() {
                     0 => Role::Background,
                     _ => Role::Driver,
                 };
-                bell.present(role == Role::Driver);
+                if role == Role::Driver {
+                    bell.present(true);
+                }
                 loop {
                     let seen = bell.wakes();
                     if bell.rung() >= cycle {
@@ -409,7 +411,9 @@ fn no_ring_is_lost() {
                     }
                     bell.park(role, seen, Park::Idle(None));
                 }
-                bell.present(false);
+                if role == Role::Driver {
+                    bell.present(false);
+                }
             }
         });
     }
@@ -471,6 +475,11 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
                 "a ring woke a paced sleeper"
             );
         }
+        // Before rank 0 can be eager.
+        let seen = bell.wakes();
+        if transport.rank() == 1 {
+            bell.eager(3, false);
+        }
         transport
             .exchange(2, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
@@ -478,8 +487,6 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
             std::thread::sleep(Duration::from_millis(50));
             bell.eager(3, false);
         } else {
-            let seen = bell.wakes();
-            bell.eager(3, false);
             bell.park(
                 Role::Background,
                 seen,

@@ -220,7 +220,7 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
     let mut other = spawn(&config, 1, "cycle");
     let patience = Patience {
         warn_after: Duration::from_millis(400),
-        give_up_after: Some(Duration::from_secs(1)),
+        give_up_after: Some(Duration::from_secs(3)),
         ..PATIENCE
     };
     let mut transport = LocalTransport::open(&config, WORDS, 1 << 20, patience)
@@ -249,8 +249,8 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
         other.id()
     );
     assert!(log.contains(&about), "{log}");
-    // At 0.4 s and at 0.8 s, one line each, unless the machine was too busy for the second.
-    assert!((1..=2).contains(&log.lines().count()), "{log}");
+    // One line each 0.4 s, unless the machine was too busy for the later ones.
+    assert!((1..=7).contains(&log.lines().count()), "{log}");
 }
 
 #[test]

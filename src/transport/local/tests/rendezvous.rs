@@ -333,7 +333,7 @@ fn a_rank_that_arrives_after_the_end_gets_the_error_too() {
     let late = [2, 3].map(|r| {
         let late = rank(r, &zero);
         thread::spawn(move || {
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(Duration::from_millis(50));
             connect(&late, &layout(4)).unwrap_err()
         })
     });

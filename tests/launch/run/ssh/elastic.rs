@@ -80,8 +80,12 @@ impl Drop for Running {
 
 impl Job {
     fn start(hosts: &Hosts, flags: &[&str]) -> Self {
+        Self::start_program(hosts, flags, &std::env::current_exe().unwrap())
+    }
+
+    /// Starts a job of `program`, a name of this executable.
+    fn start_program(hosts: &Hosts, flags: &[&str], program: &Path) -> Self {
         let end = hosts.0.path().join("end");
-        let program = std::env::current_exe().unwrap();
         // Longer than a reset takes on a loaded machine.
         let mut arguments = vec!["run", "--blacklist-cooldown-range", "4", "60"];
         arguments.extend(flags);
@@ -289,6 +293,24 @@ fn a_command_that_a_host_does_not_have_is_a_failure_of_its_processes() {
     let text = "a new process on host node1 was not started: cannot start no-such-command";
     assert!(out.stderr.contains(text), "{}", out.stderr);
     assert!(hosts.are_clean());
+}
+
+#[test]
+fn ranks_go_on_if_another_process_of_the_launchers_host_cannot_be_started() {
+    let hosts = Hosts::new();
+    let program = hosts.0.path().join("program");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    let flags = ["-np", "2", "--min-np", "1", "-H", "localhost:2"];
+    let mut job = Job::start_program(&hosts, &flags, &program);
+    let started = job.wait_for(&["secret 600"]);
+    job.wait_for(&["seat 1 rank"]);
+    job.wait_for(&["seat 1 rank"]);
+    std::fs::remove_file(&program).unwrap();
+    kill(number(&started, "pid"));
+    job.wait_for(&["seat 2 rank 0 of 1 "]);
+    job.wait_for(&["a new process on host localhost was not started: cannot start "]);
+    let (code, output) = job.end();
+    assert_eq!(code, Some(0), "{output}");
 }
 
 #[test]

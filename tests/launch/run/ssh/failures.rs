@@ -104,6 +104,25 @@ fn the_rank_and_the_host_that_failed_are_named() {
 }
 
 #[test]
+fn the_other_ranks_have_time_after_sigterm_on_all_hosts() {
+    let hosts = Hosts::new();
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "if test $HOROVOD_RANK = 0; then
+             while test $(ls '{0}' | wc -l) -lt 3; do sleep 0.05; done
+             kill -9 $$
+         fi
+         trap 'sleep 1; echo saved; exit 0' TERM; : > '{0}'/$HOROVOD_RANK
+         sleep 1000 & wait",
+        folder.path().display()
+    );
+    let out = outcome(hosts.run(4, "node1:2,node2:2", &[], &script));
+    assert_fails(&out, 137, &["node1: rank 0 was killed by signal 9"]);
+    let saved = [1, 2, 3].map(|rank| format!("[{rank}]<stdout>:saved"));
+    assert_eq!(sorted(&out.stdout), saved, "{}", out.stderr);
+}
+
+#[test]
 fn lists_of_hosts_and_interfaces_that_cannot_be_are_refused() {
     let hosts = Hosts::new();
     let run =
@@ -138,8 +157,9 @@ fn lists_of_hosts_and_interfaces_that_cannot_be_are_refused() {
 #[test]
 fn the_user_can_choose_the_port_unless_it_is_in_use() {
     let hosts = Hosts::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = format!("127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let port = crate::support::free_port();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let server = format!("127.0.0.1:{port}");
     let run = || {
         let mut command = hosts.run(2, "node1,node2", &[], "echo $RONDE_TCP_SERVER");
         command.env("RONDE_TCP_SERVER", &server);

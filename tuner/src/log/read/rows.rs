@@ -124,6 +124,7 @@ impl LogRow {
             "step_ms_ci95" => number(&mut self.step_ms_ci95)?,
             "predicted_step_ms" => number(&mut self.predicted_step_ms)?,
             "negotiate_share" => number(&mut self.negotiate_share)?,
+            "on_gpu" => flag(&mut self.on_gpu)?,
             _ => {}
         }
         Ok(())

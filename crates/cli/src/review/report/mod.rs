@@ -232,7 +232,7 @@ fn no_trials(review: &Review) -> &'static str {
 /// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
 fn paste(review: &Review) -> Vec<String> {
     let advice = review.advice.iter().map(|advice| advice.setting);
-    let lines = advice.flat_map(|setting| setting.paste(&review.varied));
+    let lines = advice.flat_map(|setting| setting.paste(&review.varied, review.on_gpu));
     lines.collect()
 }
 

@@ -194,12 +194,7 @@ impl Agent<'_> {
             Order::Start(member, slots) => {
                 let sink = |target| Ok(Sink::report(member.0 as usize, target));
                 let started = self.processes.start(member, self.host, slots, false, sink);
-                let news = started.unwrap_or_else(|error| {
-                    Some(News::NotStarted(
-                        member,
-                        format!("was not started: {error}"),
-                    ))
-                });
+                let news = started.unwrap_or_else(|error| Some(News::not_started(member, &error)));
                 self.report_all(news);
             }
             Order::Tell(member, reply) => self.processes.tell(member, &reply),

@@ -284,9 +284,10 @@ impl<'a> Job<'a> {
 
     fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), LaunchError> {
         let server = self.server(&actions);
+        let mut news = Vec::new();
         for action in actions {
             match action {
-                Action::Start { member, host } => self.start(member, &host)?,
+                Action::Start { member, host } => news.extend(self.start(member, &host)?),
                 Action::Seat { member, seat } => {
                     if seat.rank == 0 && seat.generation > 1 {
                         self.say_reset(&seat);
@@ -317,6 +318,7 @@ impl<'a> Job<'a> {
                 }
             }
         }
+        self.on_news(news)?;
         while let Some((host, reason)) = self.unreachable.pop_first() {
             let actions = self.membership.host_lost(self.now(), &host, &reason);
             self.carry_out(actions)?;
@@ -325,36 +327,62 @@ impl<'a> Job<'a> {
     }
 
     /// Starts a process, and the agent of its host if there is none.
-    fn start(&mut self, member: MemberId, host: &str) -> Result<(), LaunchError> {
+    ///
+    /// # Errors
+    /// Before the training has begun: a process of this machine cannot be started, or an output file
+    /// cannot be created.
+    fn start(&mut self, member: MemberId, host: &str) -> Result<Option<News>, LaunchError> {
         let slots = self.hosts.slots(host).min(self.most);
         if self.spec.verbose {
             self.say(&format!("started process {} on host {host}", member.0));
         }
-        if is_this_machine(host) {
-            let number = member.0 as usize - 1; // from 1
-            let sink = |target| Sink::new(self.spec, number + 1, number, target);
-            let started = self.here.start(member, host, slots, number == 0, sink)?;
-            return self.on_news(started.into_iter().collect());
+        let started = match is_this_machine(host) {
+            true => {
+                let number = member.0 as usize - 1; // from 1
+                let sink = |target| Sink::new(self.spec, number + 1, number, target);
+                self.here.start(member, host, slots, number == 0, sink)
+            }
+            false => self.start_remote(member, host, slots),
+        };
+        // Ranks that train go on without it.
+        match started {
+            Err(error) if self.membership.generation() > 0 => {
+                Ok(Some(News::not_started(member, &error)))
+            }
+            started => started,
         }
+    }
+
+    /// Starts a process on another host.
+    ///
+    /// # Errors
+    /// An output file cannot be created.
+    fn start_remote(
+        &mut self,
+        member: MemberId,
+        host: &str,
+        slots: usize,
+    ) -> Result<Option<News>, LaunchError> {
         let is_meant = |remote: &&mut Remote| remote.name() == host && !remote.is_closed();
         if let Some(remote) = self.remotes.values_mut().find(is_meant) {
-            return remote.start_process(self.spec, member, slots);
+            remote.start_process(self.spec, member, slots)?;
+            return Ok(None);
         }
         if self.unreachable.contains_key(host) {
-            return Ok(());
+            return Ok(None);
         }
         let mut remote = match Remote::start(host, &self.reach) {
             Ok(remote) => remote,
             Err(error) => {
                 let reason = error.to_string();
                 self.unreachable.insert(host.to_owned(), reason);
-                return Ok(());
+                return Ok(None);
             }
         };
-        remote.start_process(self.spec, member, slots)?;
+        let started = remote.start_process(self.spec, member, slots);
         self.remotes_started += 1;
         self.remotes.insert(self.remotes_started, remote);
-        Ok(())
+        started.map(|()| None)
     }
 
     /// Address at which the rank 0 of a new generation listens, if the actions form one.

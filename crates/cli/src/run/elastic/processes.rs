@@ -53,6 +53,13 @@ pub(super) enum News {
     Say(String),
 }
 
+impl News {
+    /// News of a process that `error` keeps from starting.
+    pub(super) fn not_started(member: MemberId, error: &LaunchError) -> Self {
+        Self::NotStarted(member, format!("was not started: {error}"))
+    }
+}
+
 /// Name and secret of the job, and settings, for the processes of a host.
 pub(super) struct Facts<'a> {
     pub(super) job_id: &'a str,
@@ -197,6 +204,7 @@ impl<'a> Processes<'a> {
     pub(super) fn advance(&mut self, now: Instant, queue: &mut Queue) -> Vec<News> {
         let silent = self.links.silent(now).into_iter().map(News::Silent);
         let mut news: Vec<News> = silent.collect();
+        let guard = &mut self.guard;
         self.members.retain(|&id, member| {
             let mut streams = member.rank.streams.iter();
             let is_quiet = streams.all(|stream| stream.pipe().is_none());
@@ -207,6 +215,10 @@ impl<'a> Processes<'a> {
                 let streams = member.rank.streams.iter_mut();
                 streams.for_each(|stream| stream.finish(queue));
                 member.rank.process.reap();
+                if let Some(guard) = guard {
+                    // An error means that the guard has ended: the next start reports it.
+                    let _ = guard.forget(member.rank.process.group());
+                }
                 news.push(News::Cleared(id));
             }
             !is_over
@@ -250,12 +262,16 @@ impl<'a> Processes<'a> {
             variables.extend(threads.map(|threads| (threads::VARIABLE, threads.to_string())));
             note = text.filter(|_| !std::mem::replace(&mut self.is_limit_told, true));
         }
-        let rank = Rank::with_variables(self.spec, number, variables, inherits, sink)?;
-        let group = rank.process.group();
-        self.members.insert(member, Member { rank, ended: None });
-        if let Some(guard) = &mut self.guard {
-            guard.watch(group).map_err(LaunchError::guard)?;
+        let mut rank = Rank::with_variables(self.spec, number, variables, inherits, sink)?;
+        if let Some(guard) = &mut self.guard
+            && let Err(error) = guard.watch(rank.process.group())
+        {
+            // The guard has ended, and nobody would end the process with the job.
+            rank.process.signal(Signal::KILL);
+            rank.process.reap();
+            return Err(LaunchError::guard(error));
         }
+        self.members.insert(member, Member { rank, ended: None });
         Ok(note.map(News::Say))
     }
 

@@ -41,7 +41,7 @@ const OWN: [&str; 6] = [
     INTERFACE,
     OWN_INTERFACE,
 ];
-const SERVER: &str = "RONDE_TCP_SERVER";
+pub(super) const SERVER: &str = "RONDE_TCP_SERVER";
 pub(super) const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
 /// Replaces [`INTERFACE`] where both are set.
 pub(super) const OWN_INTERFACE: &str = "RONDE_NETWORK_INTERFACE";
@@ -104,6 +104,7 @@ pub(super) fn launch(
     let plans = plan::plan(hosts, spec.num_proc)?;
     let interface = interface(&flags.interfaces)?;
     let given = std::env::var(SERVER).ok();
+    let given = given.filter(|server| !server.is_empty());
     let server = given.as_deref().map(parse_server).transpose()?;
     if interface.is_none() && server.is_none() {
         plan::check_first(&plans)?;
@@ -156,11 +157,33 @@ pub(super) fn options(flags: &SshFlags, subcommand: &'static str) -> Result<SshO
         identity_file: flags.ssh_identity_file.clone(),
         agent: match &flags.agent {
             Some(text) => words(text)?,
-            None => program::again(),
+            None => with_search_paths(program::again()),
         },
         subcommand,
         timeout: flags.timeout,
     })
+}
+
+/// Variables by which this program, or its Python, finds its libraries: a module may have set them,
+/// and a shell that `ssh` starts loads no modules.
+const SEARCH_PATHS: [&str; 3] = ["LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"];
+
+/// The command with this process's values of these variables.
+fn with_search_paths(command: Vec<OsString>) -> Vec<OsString> {
+    let set = SEARCH_PATHS.into_iter().filter_map(|name| {
+        let mut word = OsString::from(name);
+        word.push("=");
+        word.push(std::env::var_os(name)?);
+        Some(word)
+    });
+    let set: Vec<OsString> = set.collect();
+    if set.is_empty() {
+        return command;
+    }
+    std::iter::once("env".into())
+        .chain(set)
+        .chain(command)
+        .collect()
 }
 
 /// Variables of the ranks: those of this process that have the same meaning on another host, and

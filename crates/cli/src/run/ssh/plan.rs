@@ -68,11 +68,11 @@ pub(in super::super) fn plan(
     let mut plans: Vec<HostPlan> = Vec::new();
     let mut first = 0;
     for (index, (name, slots)) in hosts.iter().enumerate() {
-        if let Some((_, before)) = hosts[..index].iter().find(|(before, _)| before == name) {
-            return Err(PlanError::Twice {
-                host: name.clone(),
-                slots: slots.saturating_add(*before),
-            });
+        if hosts[..index].iter().any(|(before, _)| before == name) {
+            let all = hosts.iter().filter(|(other, _)| other == name);
+            let slots = all.fold(0, |sum: usize, (_, slots)| sum.saturating_add(*slots));
+            let host = name.clone();
+            return Err(PlanError::Twice { host, slots });
         }
         let is_this_machine = is_this_machine(name);
         let here = plans.iter().find(|plan| plan.is_this_machine);

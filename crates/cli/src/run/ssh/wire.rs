@@ -124,7 +124,13 @@ impl<'a> Orders<'a> {
         orders
     }
 
-    /// Likewise, and returns the complete lines, and whether the input goes on.
+    /// Returns the orders of the complete lines that were read together with those before.
+    pub(in super::super) fn rest(&mut self) -> Vec<Order> {
+        let lines = std::iter::from_fn(|| self.take_line());
+        lines.map(|line| Order::parse(&line)).collect()
+    }
+
+    /// Like [`read`](Self::read), and returns the complete lines, and whether the input goes on.
     pub(in super::super) fn lines(&mut self) -> (Vec<Vec<u8>>, bool) {
         let is_open = self.fill();
         let lines = std::iter::from_fn(|| self.take_line()).collect();

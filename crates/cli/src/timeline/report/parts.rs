@@ -148,7 +148,8 @@ fn notes(report: &Report, steady: &Summary) -> Vec<String> {
     let until = if steady.compute_known {
         "computation as the profiler recorded it"
     } else {
-        "computation is assumed to last until the rank's last tensor is ready"
+        "computation is assumed to last until the rank's last tensor is ready, or to stop during each operation if the rank waits \
+         for it"
     };
     let communication = ms(steady.communication_ms.p50);
     let overlap = percent(steady.overlap);

@@ -122,7 +122,7 @@ fn table(steps: &[Step], per_row: usize) -> Table {
         table.row([
             range(steps),
             ms(mean(|step| step.ms)),
-            ms(mean(|step| step.exposed_ms[1..].iter().sum())),
+            ms(mean(exposed_ms)),
             count(whole(|step| step.tensors)),
             count(whole(|step| step.batches)),
             bytes(whole(|step| step.bytes)),
@@ -130,4 +130,12 @@ fn table(steps: &[Step], per_row: usize) -> Table {
         ]);
     }
     table
+}
+
+/// Exposed communication of a step.
+fn exposed_ms(step: &Step) -> f64 {
+    let communication = PartKind::ALL.iter().filter(|kind| kind.is_communication());
+    communication
+        .map(|kind| step.exposed_ms[*kind as usize])
+        .sum()
 }

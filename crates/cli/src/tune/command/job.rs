@@ -1,7 +1,8 @@
 //! Search as it was ordered: command, parameters and metric, from the arguments and the preset.
 
 use ronde_command::{
-    Config, Identity, Metric, Parameter, Pattern, Plan, Setting, Template, preset, preset::Preset,
+    Config, Identity, Metric, Parameter, Pattern, Plan, Row, Setting, Task, Template, preset,
+    preset::Preset,
 };
 
 use super::CommandError;
@@ -36,10 +37,10 @@ impl Job {
             .transpose()?;
         let tolerance = args.check_tolerance.unwrap_or(CHECK_TOLERANCE);
         let identity = identity(args, &template, &parameters, &metric, maximize);
-        let plan = Plan::new(parameters, args.runs)?
+        let plan = Plan::new(parameters, args.runs())?
             .within(args.budget.map(|budget| budget.as_secs_f64()))
             .checked(check.as_ref().map(|_| tolerance))
-            .seeded(args.seed)
+            .seeded(args.seed())
             .by_wall(matches!(metric, Metric::Wall));
         Ok(Self {
             plan,
@@ -69,8 +70,8 @@ impl Job {
         if self.maximize { 1.0 / cost } else { cost }
     }
 
-    /// Introduction of the search, in a line.
-    pub(super) fn introduction(&self, known: usize) -> String {
+    /// Introduction of a search that has these runs already, in a line.
+    pub(super) fn introduction(&self, known: &[Row]) -> String {
         let plan = &self.plan;
         let mut text = format!(
             "{}, at most {}, {}: {} is better",
@@ -89,8 +90,14 @@ impl Job {
                 unstated.join(", ")
             );
         }
-        if known > 0 {
-            text += &format!("; continuing after {}", counted(known as u64, "run"));
+        if !known.is_empty() {
+            let runs = counted(known.len() as u64, "run");
+            text += &match plan.pairs(known) {
+                Some(_) if plan.next(known) == Task::Done => format!(
+                    "; {runs} and the verdict are in the state file: give another one for a longer comparison"
+                ),
+                _ => format!("; continuing after {runs}"),
+            };
         }
         text
     }
@@ -209,7 +216,7 @@ fn identity(
         "better".to_owned(),
         if maximize { "higher" } else { "lower" }.to_owned(),
     );
-    put("seed".to_owned(), args.seed.to_string());
+    put("seed".to_owned(), args.seed().to_string());
     for parameter in parameters {
         put(
             format!("parameter {}", parameter.name()),

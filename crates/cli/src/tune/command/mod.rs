@@ -116,7 +116,7 @@ pub(super) fn list_presets() -> ExitCode {
 
 /// Runs the search and reports.
 pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
-    let job = Job::new(args)?;
+    let mut job = Job::new(args)?;
     let inputs: Vec<_> = args.state.iter().chain(&args.config).cloned().collect();
     check_distinct(&args.outputs(), &inputs)?;
     let outputs = [
@@ -133,6 +133,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         None => None,
     }
     .unwrap_or_else(|| State::new(job.identity.clone()));
+    job.plan = job.plan.comparing(state.pairs);
     if let Some(path) = &args.logs {
         std::fs::create_dir_all(path).map_err(|source| Error::Folder {
             path: path.clone(),
@@ -145,7 +146,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         state.save(path).map_err(CommandError::from)?;
     }
     let interrupt = Interrupt::watch()?;
-    say(&job.introduction(state.rows.len()));
+    say(&job.introduction(&state.rows));
     let ended = run(args, &job, &mut state, folder.path(), &interrupt);
     let (code, unfinished) = match ended {
         Ok(Ended::Completed) => (0, None),
@@ -201,7 +202,7 @@ fn run(
         tail: VecDeque::new(),
     };
     let start = job.plan.start();
-    for _ in 0..args.warmup {
+    for _ in 0..args.warmup() {
         let outcome = runner
             .run(&start, &Limit::NONE)
             .map_err(CommandError::from)?;
@@ -222,6 +223,7 @@ fn run(
         };
         let mut saved = State::new(job.identity.clone());
         saved.rows = rows.to_vec();
+        saved.pairs = job.plan.pairs(rows);
         Ok(saved.save(path)?)
     };
     let mut is_warned = false;

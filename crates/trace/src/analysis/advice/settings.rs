@@ -6,6 +6,10 @@ use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};
 use crate::analysis::whatif::{Settings, WhatIf};
 use ronde_job::units::{bytes, ms, percent};
 
+const FUSION_THRESHOLD: &str = "HOROVOD_FUSION_THRESHOLD";
+/// Its counterpart for GPUs; the lower one applies.
+const GPU_FUSION_THRESHOLD: &str = "RONDE_GPU_FUSION_THRESHOLD";
+
 /// Thresholds tried, powers of two: 1 to 512 MiB.
 const THRESHOLDS: std::ops::RangeInclusive<u32> = 20..=29;
 /// Cycle times tried, milliseconds.
@@ -215,16 +219,25 @@ fn threshold_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f
             now.batches
         )
     };
+    let (variable, beside) = match fusion.and_then(|fusion| fusion.host_threshold_bytes) {
+        None => (FUSION_THRESHOLD, String::new()),
+        Some(host) if to.threshold_bytes <= host => (GPU_FUSION_THRESHOLD, String::new()),
+        Some(host) => (
+            GPU_FUSION_THRESHOLD,
+            format!(" {FUSION_THRESHOLD}, {}, must be as large.", bytes(host)),
+        ),
+    };
     Advice {
         sentence: format!(
-            "The fusion threshold of {} {why}: with {} there would be {:.0} and a step is predicted to take {} less ({}).",
+            "The fusion threshold of {} {why}: with {} there would be {:.0} and a step is predicted to take {} less \
+             ({}).{beside}",
             bytes(whatif.current.threshold_bytes),
             bytes(to.threshold_bytes),
             then.batches,
             ms(gain_ns / 1e6),
             percent(gain_ns / whatif.modelled_ns),
         ),
-        variable: Some("HOROVOD_FUSION_THRESHOLD".into()),
+        variable: Some(variable.into()),
         value: Some(to.threshold_bytes.to_string()),
         gain_ms: Some(gain_ns / 1e6),
     }

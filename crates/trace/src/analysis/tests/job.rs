@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) threshold: u64,
     /// Limit of batches of GPU tensors; if set, the tensors are on GPUs.
     pub(super) gpu_threshold: Option<u64>,
+    /// Whether each operation has the first stage of a hierarchical one before the collective.
+    pub(super) is_hierarchical: bool,
     pub(super) cycle_us: f64,
     pub(super) negotiate_us: f64,
     pub(super) alpha_us: f64,
@@ -62,6 +64,7 @@ impl Default for Job {
             jitter_us: 50.0,
             threshold: 64 << 20,
             gpu_threshold: None,
+            is_hierarchical: false,
             cycle_us: 1_000.0,
             negotiate_us: 30.0,
             alpha_us: 200.0,
@@ -130,6 +133,14 @@ impl Job {
             bytes: 0,
             events: 0,
             warnings: Vec::new(),
+        }
+    }
+
+    fn stages(&self) -> &'static [&'static str] {
+        match (self.gpu_threshold, self.is_hierarchical) {
+            (Some(_), _) => &["NCCL_ALLREDUCE"],
+            (None, false) => &["MPI_ALLREDUCE"],
+            (None, true) => &["SHM_REDUCESCATTER", "MPI_ALLREDUCE"],
         }
     }
 
@@ -246,15 +257,15 @@ impl Job {
                             }),
                             ticks,
                             execution: Some(span),
-                            activities: SmallVec::from_slice(&[Activity {
-                                name: names.id(if self.gpu_threshold.is_some() {
-                                    "NCCL_ALLREDUCE"
-                                } else {
-                                    "MPI_ALLREDUCE"
-                                }),
-                                phase: Phase::Collective,
-                                span,
-                            }]),
+                            activities: self
+                                .stages()
+                                .iter()
+                                .map(|stage| Activity {
+                                    name: names.id(stage),
+                                    phase: Phase::Collective,
+                                    span,
+                                })
+                                .collect(),
                             sums: None,
                             dtype: Some(Dtype::F32),
                             elements: Some(self.tensors[tensor] / 4),

@@ -9,7 +9,7 @@ mod profiled;
 mod profiler;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
-use super::{AnalysisError, analyze};
+use super::{AnalysisError, analyze, analyze_for_replay};
 use crate::{Format, Kind};
 use job::Job;
 
@@ -298,6 +298,7 @@ fn what_cut_batches_short() {
         (on_gpus.threshold_bytes, on_gpus.threshold_from_file),
         (Some(4 << 20), true)
     );
+    assert_eq!(on_gpus.host_threshold_bytes, Some(64 << 20));
     // With a large threshold and short cycles, only readiness limits the batches.
     let ready = cuts(Job {
         threshold: 512 << 20,
@@ -392,4 +393,16 @@ fn two_files_of_one_rank_are_an_error_and_segments_are_not() {
     assert_eq!(whole.sources[0].tensors, 40);
     assert_eq!(whole.sources[0].operations, 2_400);
     assert!(near(whole.steady.unwrap().step_ms.p50, 51.0, 0.03));
+}
+
+#[test]
+fn hierarchical_allreduces_are_known_by_their_stages() {
+    for is_hierarchical in [false, true] {
+        let job = Job {
+            is_hierarchical,
+            ..Job::default()
+        };
+        let (_, replayable) = analyze_for_replay(vec![job.record(0, 0.0)], 0..=u64::MAX).unwrap();
+        assert_eq!(replayable.unwrap().is_hierarchical, is_hierarchical);
+    }
 }

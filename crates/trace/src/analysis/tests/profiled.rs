@@ -11,7 +11,7 @@ fn a_profile_has_the_tensors_and_the_measured_costs() {
         ..Job::default()
     };
     let report = report(&job);
-    let (profile, warnings) = extract(&report, None).unwrap();
+    let (profile, warnings) = extract(&report, None, false).unwrap();
     assert_eq!(warnings, [""; 0]);
     assert_eq!((profile.np, profile.tensors.len()), (Some(2), 40));
     assert_eq!(profile.fusion_threshold_bytes, Some(8 << 20));
@@ -41,7 +41,7 @@ fn a_tensor_that_cannot_be_replayed_is_left_out_with_a_warning() {
     let name = report.tensors[0].name.clone();
     report.tensors[0].elements = None;
     report.tensors[1].kind = crate::Kind::Allgather;
-    let (profile, warnings) = extract(&report, None).unwrap();
+    let (profile, warnings) = extract(&report, None, false).unwrap();
     assert_eq!((profile.tensors.len(), profile.left_out.len()), (38, 2));
     let expected =
         format!("the profile omits `{name}` and 1 more: its number of elements is not in the file");
@@ -50,13 +50,13 @@ fn a_tensor_that_cannot_be_replayed_is_left_out_with_a_warning() {
         .tensors
         .iter_mut()
         .for_each(|tensor| tensor.dtype = None);
-    let message = extract(&report, None).unwrap_err().to_string();
+    let message = extract(&report, None, false).unwrap_err().to_string();
     assert!(
         message.contains(&format!("`{name}`: its type is not in the file")),
         "{message}"
     );
     report.tensors.clear();
-    let empty = extract(&report, None);
+    let empty = extract(&report, None, false);
     assert!(matches!(empty, Err(ProfileError::NoTensors)));
 }
 
@@ -65,7 +65,7 @@ fn ready_times_are_known_for_all_tensors_or_for_none_and_not_negative() {
     let mut report = report(&Job::default());
     report.tensors[0].ready_us[0] = Some(-3.0);
     report.tensors[1].ready_us = vec![None, Some(6000.0)];
-    let (profile, _) = extract(&report, None).unwrap();
+    let (profile, _) = extract(&report, None, false).unwrap();
     let ready = |name: &str| {
         profile
             .tensors
@@ -77,7 +77,7 @@ fn ready_times_are_known_for_all_tensors_or_for_none_and_not_negative() {
     assert_eq!(ready(&report.tensors[0].name), Some(0.0));
     assert_eq!(ready(&report.tensors[1].name), Some(6000.0));
     report.tensors[1].ready_us.clear();
-    let (profile, warnings) = extract(&report, None).unwrap();
+    let (profile, warnings) = extract(&report, None, false).unwrap();
     assert!(
         profile
             .tensors
