@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use ronde_tuner::{Match, STATE_MODEL, State};
 use serde::{Deserialize, Serialize};
 
-use super::store::Key;
+use super::store::{Key, is_of_job};
 use crate::sync::lock;
 
 /// Version of the text.
@@ -91,7 +91,14 @@ pub(super) fn recall(key: &Key) -> Option<(State, Match)> {
         let found = latest.find(|state| state.matches(key) == Some(wanted));
         found.map(|state| (state.clone(), wanted))
     };
-    near(Match::Same).or_else(|| near(Match::Sibling))
+    // Steps of all signatures share one error.
+    let of_job = memory
+        .states
+        .iter()
+        .filter(|state| is_of_job(&state.key, key));
+    let contests = of_job.map(|state| state.contests).max().unwrap_or(0);
+    let same = near(Match::Same).map(|(state, wanted)| (State { contests, ..state }, wanted));
+    same.or_else(|| near(Match::Sibling))
 }
 
 /// Number of changes of this process's memory so far.

@@ -194,6 +194,7 @@ impl Autotune {
         if let Some(asked) = &mut self.search.asked {
             asked.step(sample.step_ms);
         }
+        let contests = self.search.session.contests();
         let mut action = self.search.session.on_step(sample.step_ms);
         for recheck in self.search.session.take_rechecks() {
             self.progress.tell(|| News::Recheck(recheck));
@@ -206,6 +207,9 @@ impl Autotune {
         }
         if self.is_lost() {
             return Some(self.give_up());
+        }
+        if self.search.session.contests() > contests {
+            self.keep_active(); // a job that is killed has spent its error
         }
         self.act(action, tracer)
     }
@@ -406,12 +410,20 @@ impl Autotune {
         self.say(&format!("{text}; tuning again"));
         self.progress.tell(|| News::Drift(text));
         self.search.verdict = None;
+        if let Some(signature) = self.search.signature {
+            self.store.refute(self.store.key(signature, &self.facts));
+        }
         self.tell_search();
         tracer.forget();
     }
 
     fn finish(&mut self, verdict: &Verdict) {
         self.announce(verdict);
+        self.keep_active();
+    }
+
+    /// Stores the state of the active search; the file has that of the steps that are most.
+    fn keep_active(&mut self) {
         if let Some(signature) = self.search.signature {
             let key = self.store.key(signature, &self.facts);
             let steps = self.search.steps;

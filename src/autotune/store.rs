@@ -6,7 +6,7 @@
 //! version, is not changed; one of another model is overwritten. For a job with steps of several
 //! signatures, the process keeps all states, the file only one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ronde_tuner::{
@@ -33,8 +33,24 @@ pub(super) struct Store {
     is_reset: bool,
     /// States with a verdict, which a search without one must not replace.
     decided: BTreeMap<Key, State>,
+    /// Jobs whose verdict a drift has refuted; the file keeps it, since the next run compares it
+    /// anew.
+    refuted: BTreeSet<Key>,
+    /// What the file has of this job.
+    saved: Option<State>,
     /// Comparisons in the file, if it is of this job and steps of another signature.
     contests: u32,
+}
+
+/// Whether a state of the key `one` is of the job with the key `other`, perhaps of steps of another
+/// signature.
+pub(super) fn is_of_job(one: &Key, other: &Key) -> bool {
+    let rest = |key: &Key| {
+        let mut key = key.clone();
+        key.remove(STATE_MODEL);
+        key
+    };
+    rest(one) == rest(other)
 }
 
 impl Store {
@@ -46,6 +62,8 @@ impl Store {
             read: false,
             is_reset: knobs.resets > 0,
             decided: BTreeMap::new(),
+            refuted: BTreeSet::new(),
+            saved: None,
             contests: 0,
         }
     }
@@ -82,7 +100,13 @@ impl Store {
         let is_same = |found: &Option<(State, Match)>| {
             found.as_ref().is_some_and(|(_, near)| *near == Match::Same)
         };
-        let found = match self.is_reset && (is_same(&of_memory) || !is_same(&of_file)) {
+        // The state of this very job comes first; of two, after a reset that of the memory.
+        let remembers = match (is_same(&of_memory), is_same(&of_file)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => self.is_reset,
+        };
+        let found = match remembers {
             true => of_memory.or(of_file),
             false => of_file.or(of_memory),
         };
@@ -129,22 +153,27 @@ impl Store {
                 "autotune: {name}={path} is of another model ({theirs}, this is {ours}); continuing without it; \
                  it is replaced at the verdict or at the end"
             );
-            let others = |key: &Key| {
-                let mut key = key.clone();
-                key.remove(STATE_MODEL);
-                key
-            };
-            if others(&state.key) == others(key) {
+            if is_of_job(&state.key, key) {
                 self.contests = state.contests;
+                self.saved = Some(state.clone());
             }
             memory::remember(state); // it may be of a signature that occurs later
             return None;
         };
+        if matching == Match::Same {
+            self.saved = Some(state.clone());
+        }
         Some((state, matching))
     }
 
+    /// The verdict for this job no longer holds: its step time has changed.
+    pub(super) fn refute(&mut self, key: Key) {
+        self.refuted.insert(key);
+    }
+
     /// Stores the state of `session`, also in the file if `in_file`. If it has no verdict and the
-    /// stored state of that key has one, that state stays. The job has begun `contests` comparisons.
+    /// stored state of that key has one, that state stays; after drift, in the file alone. The job
+    /// has begun `contests` comparisons, which the file states in any case.
     pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool, contests: u32) {
         let date = jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -152,6 +181,18 @@ impl Store {
         let mut state = session.state(key, &date);
         state.contests = state.contests.max(contests);
         memory::count_contests(state.contests);
+        if let Some(saved) = self
+            .saved
+            .clone()
+            .filter(|saved| !in_file && saved.contests < contests)
+        {
+            self.save(State { contests, ..saved });
+        }
+        if state.verdict.is_some() {
+            self.refuted.remove(&state.key);
+        }
+        let is_refuted = self.refuted.contains(&state.key);
+        let undecided = is_refuted.then(|| state.clone());
         let decided = self.decided.get(&state.key);
         let state = state.or_decided(decided);
         if state.samples.is_empty() {
@@ -160,13 +201,20 @@ impl Store {
         if state.verdict.is_some() {
             self.decided.insert(state.key.clone(), state.clone());
         }
-        if let Some(path) = self.path.as_ref().filter(|_| in_file)
-            && let Err(error) = state.save(path)
-        {
+        if in_file {
+            self.save(state.clone());
+        }
+        memory::remember(undecided.unwrap_or(state));
+    }
+
+    /// Writes the file, if there is one.
+    fn save(&mut self, state: State) {
+        let Some(path) = &self.path else { return };
+        if let Err(error) = state.save(path) {
             tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; the results are not saved");
             self.path = None;
         }
-        memory::remember(state);
+        self.saved = Some(state);
     }
 }
 
@@ -191,7 +239,11 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     for warning in &log.warnings {
         tracing::warn!("autotune: {name}: {warning}");
     }
-    let trials: Vec<&LogRow> = log.trials().collect();
+    // After drift, and for steps of another signature, the scores are not comparable with those
+    // before.
+    let begins = |row: &&LogRow| row.phase.as_deref() == Some("default");
+    let first_line = log.rows.iter().rfind(begins).map_or(0, |row| row.line);
+    let trials: Vec<&LogRow> = log.trials().filter(|row| row.line >= first_line).collect();
     let scored: Vec<Scored> = trials
         .iter()
         .filter_map(|row| scored(row, tunable))
@@ -295,7 +347,32 @@ mod tests {
         assert_eq!(store.recall(&key(0x5708e)).unwrap().1, Match::Same);
         store.keep(&session, key(0x5708e), true, 5);
         let kept = State::load(&path).unwrap();
-        assert_eq!((kept.contests, kept.verdict), (5, state.verdict));
+        assert_eq!((kept.contests, kept.verdict), (5, state.verdict.clone()));
+        // Comparisons of other steps count in the file, too.
+        store.keep(&session, key(0x5708f), false, 6);
+        let kept = State::load(&path).unwrap();
+        assert_eq!((kept.contests, kept.key), (6, state.key));
+        // After drift a reset of the job does not put the verdict in force; the next run compares
+        // it.
+        store.refute(key(0x5708e));
+        store.keep(&session, key(0x5708e), true, 7);
+        assert!(State::load(&path).unwrap().verdict.is_some());
+        let remembered = memory::recall(&key(0x5708e)).unwrap().0;
+        assert!(remembered.verdict.is_none());
+    }
+
+    #[test]
+    fn a_log_gives_the_trials_since_its_last_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let log = "phase,hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+                   tensor_fusion_threshold,score\n\
+                   default,0,0,0,1,1,128,100\nsample,0,0,0,1,5,4,140\n\
+                   default,0,0,0,1,5,4,30\nsample,0,0,0,1,5,32,35\n";
+        std::fs::write(&path, log).unwrap();
+        let scores = |scored: &Scored| (scored.row, scored.score);
+        let scored: Vec<_> = history(&path, &tunable(&[])).iter().map(scores).collect();
+        assert_eq!(scored, [(4, 30.0), (5, 35.0)]);
     }
 
     #[test]

@@ -112,10 +112,14 @@ impl Tuning {
         if self.progress.take_stop() {
             self.next = self.autotune.stop().or(self.next.take());
         }
-        self.start
-            .take()
+        let start = self.start.take();
+        let change = start
             .filter(|start| *start != cycle.settings.value)
-            .or_else(|| self.next.take())
+            .or_else(|| self.next.take());
+        if change.is_some() {
+            self.meter.settings_change();
+        }
+        change
     }
 
     fn take(&mut self, step: Option<Step>) {

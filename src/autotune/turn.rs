@@ -99,6 +99,10 @@ impl Autotune {
         let last = &self.search;
         let session = match recalled {
             Some(session) => session,
+            // The threshold of GPUs is another setting, with another default.
+            None if last.tunable.on_gpu != tunable.on_gpu => {
+                super::search::new_session(&self.knobs, &tunable)?
+            }
             None if last.tunable.not_tuned == tunable.not_tuned => {
                 // As after a drift: from the settings in force, with the measurements as prior
                 // knowledge.

@@ -35,6 +35,7 @@ pub(super) struct Metrics {
 /// Metrics of the job, on rank 0.
 #[derive(Debug)]
 pub(super) struct JobMetrics {
+    pub(super) running: Gauge<f64, AtomicU64>,
     pub(super) step: Histogram,
     pub(super) exposed: Seconds,
     pub(super) negotiation: Seconds,
@@ -82,8 +83,16 @@ impl Metrics {
 
     /// Continues with another context of the process.
     pub(super) fn continue_with(&self, job: &Job<'_>) {
+        self.set_running(true);
         *lock(&self.sources.progress) = Some(Arc::clone(job.progress));
         lock(&self.sources.times).clone_from(job.times);
+    }
+
+    /// States whether the job runs.
+    pub(super) fn set_running(&self, runs: bool) {
+        if let Some(job) = &self.job {
+            job.running.set(f64::from(u8::from(runs)));
+        }
     }
 
     /// Returns the metrics in the Prometheus text format, version 0.0.4.
@@ -105,6 +114,7 @@ impl JobMetrics {
     fn new(registry: &mut Registry) -> Self {
         let (start, factor, count) = STEP_BUCKETS;
         let own = Self {
+            running: Gauge::default(),
             step: Histogram::new(exponential_buckets(start, factor, count)),
             exposed: Seconds::default(),
             negotiation: Seconds::default(),
@@ -116,6 +126,11 @@ impl JobMetrics {
             last_step: Gauge::default(),
             peers_lost: Counter::default(),
         };
+        registry.register(
+            "job_running",
+            "1 while the job runs, 0 after its end",
+            own.running.clone(),
+        );
         let seconds = || Unit::Seconds;
         registry.register_with_unit(
             "step",

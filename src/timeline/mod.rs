@@ -17,7 +17,7 @@ mod control;
 mod document;
 mod documents;
 pub(crate) mod event;
-mod files;
+pub(crate) mod files;
 pub(crate) mod horovod;
 mod inbox;
 mod line;

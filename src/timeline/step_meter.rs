@@ -9,8 +9,8 @@
 //! broadcast, a checkpoint) is reported as [interrupted](Step::Interrupted), and the next one is
 //! skipped too: caches are cold and hooks run at uneven times. A pause without operations makes a
 //! step far longer than those before; one such step is skipped, and a second one in a row is
-//! accepted as the new duration. Marked steps that alternate between kinds are measured by the
-//! round (`rounds`).
+//! accepted as the new duration. A step that is long because of its negotiation and collectives is
+//! a sample. Marked steps that alternate between kinds are measured by the round (`rounds`).
 
 use super::period::{Item, PeriodFinder, mix};
 use crate::clock::Nanos;
@@ -64,7 +64,7 @@ pub(crate) struct StepSample {
 pub(crate) enum Interruption {
     /// Tensors that are not part of the step were executed, or fewer or more of them than usual.
     ForeignTraffic,
-    /// The step took far longer than those before it.
+    /// The step took far longer than those before it, and not in its communication.
     Pause,
     /// The steps have just been detected, or the previous step was interrupted.
     Settling,
@@ -179,6 +179,11 @@ impl StepMeter {
         self.end_step(batch.ended, false)
     }
 
+    /// The next step has other settings: that it takes far longer shows no pause.
+    pub(crate) fn settings_change(&mut self) {
+        self.pauses.settings_change();
+    }
+
     /// Marks the current step as disturbed, whatever its contents.
     pub(crate) fn disturbed(&mut self) {
         self.changed = true;
@@ -255,7 +260,7 @@ impl StepMeter {
             Some(Interruption::ForeignTraffic)
         } else if settling {
             Some(Interruption::Settling)
-        } else if self.pauses.is_pause(step_ns) {
+        } else if self.pauses.is_pause(step_ns, sums.communication_ns()) {
             self.settling = true;
             Some(Interruption::Pause)
         } else {

@@ -117,6 +117,7 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
             );
             assert_eq!(value(&text, "ronde_tuner_state{state=\"off\"}"), 1.0);
             assert_eq!(value(&text, "ronde_peers_lost_total"), 0.0);
+            assert_eq!(value(&text, "ronde_job_running"), 1.0);
             let age = std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .expect("after 1970")
@@ -157,6 +158,7 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
     }
     let text = std::fs::read_to_string(&file).expect("written at the end");
     assert_eq!(value(&text, "ronde_messages_total"), (STEPS + 2) as f64);
+    assert_eq!(value(&text, "ronde_job_running"), 0.0);
     let others = std::fs::read_dir(file.parent().expect("a folder")).expect("it is there");
     assert_eq!(others.count(), 1, "no temporary file is left");
 }

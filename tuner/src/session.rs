@@ -279,7 +279,7 @@ impl Session {
         self.ledger.push(arm, (log_time - usual.max(default)).exp());
     }
 
-    /// Takes a step of the default while the search rests.
+    /// Takes a step of the start while the search rests.
     fn on_rest(&mut self, is_contest: bool) -> Action {
         match self.ledger.resumes() {
             None => Action::Keep,

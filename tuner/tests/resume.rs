@@ -126,18 +126,44 @@ fn a_verdict_stays_through_a_reset_of_the_job() {
         Session::proceed(space(), SessionConfig::default(), default(), &state).unwrap();
     assert_eq!(session.setting(), first.chosen);
     assert_eq!(session.progress().phase, ronde_tuner::Phase::Final);
-    // The job is slower with its new ranks: neither a drift nor a reason to search.
+    // The job is slower with its new ranks: neither a drift nor a reason to search, but to check
+    // the gain.
+    let mut defaults = 0;
     for step in 0..1000 {
-        assert_eq!(
-            session.on_step(150.0 * jitter(step)),
-            Action::Keep,
-            "{step}"
-        );
+        defaults += u32::from(session.setting() == default());
+        let action = session.on_step(1.5 * bowl(&session.setting()) * jitter(step));
+        assert!(matches!(action, Action::Keep | Action::Switch(_)), "{step}");
     }
+    assert!((60..80).contains(&defaults), "{defaults}");
+    assert_eq!(session.setting(), first.chosen);
     let later = session.state(key(), "2026-11-22");
     assert_eq!(later, state);
-    let slower = (0..1000).find(|&step| session.on_step(300.0 * jitter(step)) != Action::Keep);
+    let slower = (0..1000).find(|&step| {
+        let action = session.on_step(3.0 * bowl(&session.setting()) * jitter(step));
+        matches!(action, Action::Drifted(_))
+    });
     assert!(slower.is_some(), "a drift is still noticed");
+}
+
+#[test]
+fn a_setting_that_the_new_ranks_make_slower_is_left_after_a_reset() {
+    let (first, state) = first_run(bowl);
+    let mut session =
+        Session::proceed(space(), SessionConfig::default(), default(), &state).unwrap();
+    let reverted = (0..1000).find_map(|step| {
+        let step_ms = if session.setting() == first.chosen {
+            110.0
+        } else {
+            100.0
+        };
+        match session.on_step(step_ms * jitter(step)) {
+            Action::Finished(verdict) => Some(verdict),
+            _ => None,
+        }
+    });
+    let reverted = reverted.expect("a check");
+    assert!(reverted.reverted && reverted.kept_default, "{reverted:?}");
+    assert_eq!(session.setting(), default());
 }
 
 #[test]

@@ -159,6 +159,17 @@ pub(crate) enum Error {
         most: usize,
     },
 
+    #[error(
+        "{flag}: the allreduces were recorded as hierarchical ones, so only such can be predicted, for the same ranks and \
+         network; record the job with HOROVOD_HIERARCHICAL_ALLREDUCE=0"
+    )]
+    RecordedHierarchical { flag: &'static str },
+    #[error(
+        "--hosts: {ranks} ranks cannot be spread over {hosts} hosts with the same number on all hosts but the last; give \
+         another number of hosts, or --ranks-per-host"
+    )]
+    UnevenHosts { ranks: u32, hosts: u32 },
+
     // Autotune logs.
     #[error("{} is {kind}; give a log that HOROVOD_AUTOTUNE_LOG named", path.display())]
     NotAFile { path: PathBuf, kind: &'static str },
@@ -272,6 +283,8 @@ impl Error {
             | Self::MergeOfPipe { .. }
             | Self::Project(_)
             | Self::TooManyPredictions { .. }
+            | Self::RecordedHierarchical { .. }
+            | Self::UnevenHosts { .. }
             | Self::InsideJob
             | Self::Autotune
             | Self::Flat { .. }

@@ -20,6 +20,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 
 /// Maximum size of the window; a longer object is not accepted as an event.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
+/// Most bytes that are read in vain, as a multiple of those of the text.
+const VAIN_MAX: u64 = 4;
 
 /// Receives the results of a scan.
 pub(super) trait Sink {
@@ -73,6 +75,8 @@ pub(super) struct Scanner<R> {
     state: State,
     /// Start of the damage that is being skipped, and its kind.
     lost: Option<(u64, Complaint)>,
+    /// Bytes that were read in vain, in search of the end of an element.
+    vain: u64,
     seen: Seen,
 }
 
@@ -90,6 +94,7 @@ impl<R: Read> Scanner<R> {
             ended: false,
             state: State::Start,
             lost: None,
+            vain: 0,
             seen: Seen::default(),
         }
     }
@@ -246,7 +251,8 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Handles an element that does not end in the window: reads more text, or skips the first
-    /// byte.
+    /// byte. Where very many elements do not end, it skips the window: each was read to the end of
+    /// the window, and the time must not grow with the square of a size.
     fn more(&mut self, sink: &mut impl Sink) -> bool {
         if self.fill(sink) {
             return true;
@@ -257,6 +263,12 @@ impl<R: Read> Scanner<R> {
         } else {
             Complaint::TooLong
         };
+        self.vain += (self.filled - self.at) as u64;
+        if self.vain > VAIN_MAX * (self.offset + self.filled as u64 + EVENT_BYTES_MAX as u64) {
+            self.lose(complaint, sink);
+            self.at = self.filled;
+            return self.fill(sink);
+        }
         self.pass(complaint, sink)
     }
 

@@ -9,6 +9,7 @@ use ronde_dash::Command;
 use super::shared::Shared;
 use crate::command::TimelineCommand;
 use crate::dash::Controls;
+use crate::timeline::files::{of_rank, older};
 
 /// Handler of one context.
 pub(super) struct Handler {
@@ -51,12 +52,17 @@ impl Handler {
     }
 }
 
-/// Checks that a timeline can be written to this file and replaces no other file. A start that
-/// failed later would end the recording that runs.
+/// Checks that a timeline can be written to this file and replaces no other file, also where all
+/// ranks record and where files have a largest size. A start that failed later would end the
+/// recording that runs.
 fn new_file(path: &str) -> Result<&Path, String> {
     let file = Path::new(path);
-    if file.symlink_metadata().is_ok() {
-        return Err(format!("{path} exists already; the page replaces no file"));
+    let of_rank_1 = of_rank(file, 1);
+    for file in [file, &older(file), &of_rank_1, &older(&of_rank_1)] {
+        if file.symlink_metadata().is_ok() {
+            let file = file.display();
+            return Err(format!("{file} exists already; the page replaces no file"));
+        }
     }
     match file
         .parent()
@@ -76,7 +82,7 @@ mod tests {
     #[test]
     fn a_timeline_is_a_new_file_in_a_folder_that_exists() {
         assert!(new_file("timeline.json").is_ok() && new_file("src/timeline.json").is_ok());
-        let refused = |path| new_file(path).unwrap_err();
+        let refused = |path: &str| new_file(path).unwrap_err();
         assert_eq!(
             refused("Cargo.toml"),
             "Cargo.toml exists already; the page replaces no file"
@@ -85,5 +91,14 @@ mod tests {
             refused("no/such/t.json"),
             "the folder no/such does not exist"
         );
+        // Files of a job whose rank 0 wrote elsewhere, or that were rotated.
+        let folder = tempfile::tempdir().unwrap();
+        for other in ["t.rank1.json", "t.old.json"] {
+            let other = folder.path().join(other);
+            std::fs::write(&other, "[").unwrap();
+            let file = folder.path().join("t.json").display().to_string();
+            assert!(refused(&file).starts_with(&other.display().to_string()));
+            std::fs::remove_file(&other).unwrap();
+        }
     }
 }

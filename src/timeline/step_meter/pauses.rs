@@ -5,8 +5,9 @@
 pub(super) struct Pauses {
     recent_ns: [u64; Self::RECENT],
     count: usize,
-    /// Whether the previous step was taken for a pause.
-    paused: bool,
+    /// Whether a long step shows that steps take so long from now on: after a pause, and after a
+    /// change of settings.
+    expects_change: bool,
 }
 
 impl Pauses {
@@ -18,22 +19,28 @@ impl Pauses {
     /// … and least difference in nanoseconds: the scheduler alone easily extends short steps.
     const MARGIN_NS: u64 = 50_000_000;
 
-    /// Returns whether a step of this length is a pause; otherwise adds it to the last few steps.
-    pub(super) fn is_pause(&mut self, step_ns: u64) -> bool {
+    /// The next step has other settings.
+    pub(super) fn settings_change(&mut self) {
+        self.expects_change = true;
+    }
+
+    /// Returns whether a step of this length, of which `communication_ns` passed in negotiation and
+    /// collectives, is a pause; otherwise adds it to the last few steps. A stall of the network is
+    /// no pause: it may be due to the settings.
+    pub(super) fn is_pause(&mut self, step_ns: u64, communication_ns: u64) -> bool {
         let mut sorted = self.recent_ns;
         sorted.sort_unstable();
         let known = self.count >= Self::RECENT;
         let limit_ns = (sorted[Self::RECENT / 2] * Self::FACTOR)
             .max(sorted[Self::RECENT / 2] + Self::MARGIN_NS);
-        if known && !self.paused && step_ns > limit_ns {
-            self.paused = true;
+        let is_long = known && step_ns.saturating_sub(communication_ns) > limit_ns;
+        let expected = std::mem::replace(&mut self.expects_change, is_long);
+        if is_long && !expected {
             return true;
         }
-        if self.paused && step_ns > limit_ns {
-            // Two in a row: steps are that long from now on.
-            self.count = 0;
+        if is_long {
+            (self.count, self.expects_change) = (0, false);
         }
-        self.paused = false;
         self.recent_ns[self.count % Self::RECENT] = step_ns;
         self.count += 1;
         false

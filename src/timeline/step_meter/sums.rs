@@ -37,6 +37,11 @@ impl Sums {
         }
     }
 
+    /// Time in negotiation and collectives; those of a GPU overlap.
+    pub(super) fn communication_ns(&self) -> u64 {
+        self.negotiate_ns.saturating_add(self.collective_ns)
+    }
+
     pub(super) fn sample(&self, step_ns: u64) -> StepSample {
         StepSample {
             step_ms: ms(step_ns),

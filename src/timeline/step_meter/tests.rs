@@ -113,6 +113,37 @@ fn a_pause_feeds_no_sample_but_slow_steps_do() {
 }
 
 #[test]
+fn a_stall_of_the_network_and_a_slow_setting_are_no_pauses() {
+    let mut job = Job::learnt();
+    for _ in 0..12 {
+        job.step(20);
+    }
+    assert_eq!(job.batch(10, Job::gradients(0..20)), None);
+    let stalled = ExecutedBatch {
+        ended: Nanos(job.now_ns + 410 * MS),
+        collective_ns: 402 * MS,
+        wait_ns: MS,
+    };
+    job.meter.cycle(Nanos(job.now_ns), MS);
+    job.now_ns += 410 * MS;
+    let step = job.meter.executed(&stalled, Job::gradients(20..31));
+    assert_eq!(sample_ms(step), 420.0);
+    assert_eq!(sample_ms(job.step(20)), 20.0);
+
+    // With other settings, steps may be that long from the first one on.
+    job.meter.settings_change();
+    for _ in 0..20 {
+        assert_eq!(sample_ms(job.step(200)), 200.0);
+    }
+    job.meter.settings_change();
+    assert_eq!(sample_ms(job.step(20)), 20.0);
+    for _ in 0..9 {
+        job.step(20);
+    }
+    assert_eq!(job.step(900), interrupted(Interruption::Pause));
+}
+
+#[test]
 fn another_set_of_tensors_is_measured_once_it_is_learnt() {
     let mut job = Job::learnt();
     job.step(20);

@@ -108,11 +108,32 @@ pub(crate) struct Promise {
 impl Promise {
     /// Of the candidate that `guard` kept.
     pub(crate) fn new(guard: &Guard, seed: u64, number: u32) -> Self {
-        let mut promise = Self {
-            rng: generator(seed, (3 << 48) | u64::from(number)),
-            stalls: guard.stalls.clone(),
+        let rng = generator(seed, (3 << 48) | u64::from(number));
+        let mut promise = Self::with(rng, guard.mean(Arm::Default));
+        promise.stalls = guard.stalls.clone();
+        promise.update(&guard.pairs);
+        promise.plan();
+        promise
+    }
+
+    /// Of a candidate that was kept before a reset of the job, with the step times of then, which
+    /// count as one pair of a check.
+    pub(crate) fn recalled([default_ms, candidate_ms]: [f64; 2], seed: u64, number: u32) -> Self {
+        let rng = generator(seed, (4 << 48) | u64::from(number));
+        let mut promise = Self::with(rng, default_ms);
+        let weight = (CHECK_LENGTH as f64).sqrt();
+        promise.body = (weight * (candidate_ms / default_ms - 1.0), weight);
+        promise.plan();
+        promise
+    }
+
+    /// Knows no steps yet.
+    fn with(rng: Xoshiro256PlusPlus, default_ms: f64) -> Self {
+        Self {
+            rng,
+            stalls: Stalls::default(),
             body: (0.0, 0.0),
-            default_ms: guard.mean(Arm::Default),
+            default_ms,
             age: 0,
             look: (0, 0),
             block: (0.0, 0),
@@ -122,10 +143,7 @@ impl Promise {
             recheck: None,
             suspended: false,
             is_over: false,
-        };
-        promise.update(&guard.pairs);
-        promise.plan();
-        promise
+        }
     }
 
     /// Whether a check is under way: its steps are of two settings.

@@ -47,7 +47,7 @@ impl Session {
     pub(super) fn ask_from(&mut self, point: Point) -> Action {
         if self.ledger.is_exceeded() {
             self.stage = Stage::Rest { is_contest: false };
-            return self.go_to(self.default);
+            return self.go_to(self.tuner.start());
         }
         self.stage = Stage::Deciding { extra: 0 };
         match self.go_to(point) {

@@ -20,6 +20,15 @@ pub(super) struct Contest {
 }
 
 impl Contest {
+    /// The comparison of an earlier verdict, of which the pairs are not known.
+    pub(super) fn recalled(winner: Point, seed: u64, number: u32) -> Self {
+        Self {
+            guard: Guard::new(seed, number),
+            winner,
+            recorded: true,
+        }
+    }
+
     /// Reason for keeping the candidate, in one sentence.
     pub(super) fn reason(&self) -> String {
         let (rounds, steps) = (self.guard.rounds(), self.guard.candidate_steps());
@@ -80,9 +89,8 @@ impl Session {
     pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) {
         self.contests = self.contests.saturating_add(1);
         self.contest = Some(Contest {
-            guard: Guard::new(self.config.seed, self.contests),
-            winner,
             recorded,
+            ..Contest::recalled(winner, self.config.seed, self.contests)
         });
     }
 
@@ -169,7 +177,7 @@ impl Session {
             Decision::KeepDefault => self.dropped(winner, recorded),
             _ if is_stalled => {
                 self.stage = Stage::Rest { is_contest: true };
-                self.go_to(self.default)
+                self.go_to(self.tuner.start())
             }
             Decision::Undecided => self.go_to(self.next_visit()),
             Decision::KeepCandidate => self.adopt(),

@@ -1,7 +1,9 @@
 //! Data of earlier runs: the state of this very job, that of a sibling, or the log of some run.
 
+use super::contest::Contest;
 use super::{Session, Stage};
 use crate::center::center_variance;
+use crate::guard::promise::Promise;
 use crate::session::verdict::Verdict;
 use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
 use crate::tuner::recall::{Memory, relative_to};
@@ -59,8 +61,8 @@ impl Session {
 
     /// A session of the [same](Match::Same) job after its ranks were replaced: a verdict stays, and
     /// its setting is [in force](Self::setting) without another comparison. Drift is measured
-    /// against the steps that follow. Without a verdict it searches with the samples as prior
-    /// knowledge and with what is left of the budget.
+    /// against the steps that follow, and the gain is checked again as after the verdict. Without a
+    /// verdict it searches with the samples as prior knowledge and with what is left of the budget.
     ///
     /// # Errors
     /// As [`new`](Self::new) does; never because of the state.
@@ -139,6 +141,11 @@ impl Session {
             return;
         };
         (self.setting, self.incumbent) = (chosen, chosen);
+        let step_ms = [verdict.default_step_ms, verdict.chosen_step_ms];
+        let promise = (self.config.recheck && !verdict.kept_default).then(|| {
+            self.contest = Some(Contest::recalled(chosen, self.config.seed, self.contests));
+            Box::new(Promise::recalled(step_ms, self.config.seed, self.contests))
+        });
         let verdict = Verdict {
             kept_default: verdict.kept_default,
             chosen,
@@ -150,7 +157,7 @@ impl Session {
         self.stage = Stage::Finished {
             verdict: Box::new(verdict),
             watch: Box::default(),
-            promise: None,
+            promise,
         };
     }
 

@@ -11,6 +11,7 @@ impl Session {
     /// the setting before stays.
     pub fn stop(&mut self) -> Action {
         self.config.watch = false;
+        self.postponed = None;
         if let Stage::Finished {
             verdict, promise, ..
         } = &mut self.stage

@@ -100,6 +100,7 @@ impl Session {
         let Stage::Finished { verdict, watch, .. } = &mut self.stage else {
             return Action::Keep;
         };
+        self.postponed = None; // it was seen at the other setting
         match change {
             Change::Revert { net, stalls_only } => {
                 // The steps in the new state are those of the default.
@@ -121,7 +122,10 @@ impl Session {
                 // As the comparison has shown it.
                 if let Some(contest) = &self.contest {
                     verdict.chosen = contest.winner;
-                    verdict.chosen_step_ms = contest.guard.mean(Arm::Candidate);
+                    verdict.chosen_step_ms = match contest.guard.rounds() {
+                        0 => verdict.default_step_ms * (1.0 + net), // of a verdict before a reset
+                        _ => contest.guard.mean(Arm::Candidate),
+                    };
                     let difference = contest.guard.difference();
                     verdict.gain_pct = difference.map_or([0.0; 2], |it| it.gain_pct());
                 }

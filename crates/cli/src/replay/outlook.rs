@@ -165,7 +165,19 @@ impl Cell {
 
 /// Predicts the step times for all settings, networks and numbers of ranks in `args`.
 pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
-    let targets = targets(job, args);
+    let targets = targets(job, args)?;
+    if job.is_hierarchical {
+        let given = [
+            ("--hierarchical", !args.hierarchical.is_empty()),
+            ("--ranks", !args.ranks.is_empty()),
+            ("--ranks-per-host", args.ranks_per_host.is_some()),
+            ("--hosts", args.hosts.is_some()),
+            ("--network", args.network.is_some()),
+        ];
+        if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(Error::RecordedHierarchical { flag });
+        }
+    }
     let early = args.early.unwrap_or(job.fit.rules.early);
     let rules = Rules {
         early,
@@ -188,7 +200,7 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
     })
 }
 
-fn targets(job: &Job, args: &Args) -> Vec<Target> {
+fn targets(job: &Job, args: &Args) -> Result<Vec<Target>, Error> {
     let place = &job.fit.place;
     let ranks = if args.ranks.is_empty() {
         vec![place.ranks]
@@ -211,15 +223,19 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
                 (None, None) if network.is_some() && ranks <= place.ranks_per_host => 1,
                 (None, None) => place.ranks_per_host,
             };
+            let topology = Topology::new(ranks, per_host);
+            if let Some(hosts) = args.hosts.filter(|&hosts| topology.hosts() != hosts) {
+                return Err(Error::UnevenHosts { ranks, hosts });
+            }
             targets.push(Target {
-                topology: Topology::new(ranks, per_host),
+                topology,
                 network: network.clone(),
                 local: args.local_network.clone(),
                 algorithm: args.algorithm,
             });
         }
     }
-    targets
+    Ok(targets)
 }
 
 fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
@@ -278,14 +294,20 @@ fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
 fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, Error> {
     let fit = &job.fit;
     let mut forecast = Forecast::new(fit, target, rules)?;
+    // The reference of such a recording is a flat allreduce that takes as long as the hierarchical
+    // one.
+    let named = |point: Point| Point {
+        hierarchical_allreduce: point.hierarchical_allreduce || job.is_hierarchical,
+        ..point
+    };
     let current = Cell {
         assumed: [!job.states(THRESHOLD), !job.states(CYCLE_TIME)],
         ..Cell::new(
-            Point::of(&fit.reference, target.topology.ranks),
+            named(Point::of(&fit.reference, target.topology.ranks)),
             forecast.predict(&fit.reference),
         )
     };
-    let cell = |point: &Point| Cell::new(*point, forecast.predict(&point.setting()));
+    let cell = |point: &Point| Cell::new(named(*point), forecast.predict(&point.setting()));
     let cells: Vec<Cell> = points.iter().map(cell).collect();
     let from_current = |cell: &Cell| cell.point.distance(&current.point);
     let best_of = |wanted: &dyn Fn(&Cell) -> bool| {

@@ -106,7 +106,7 @@ fn verify(
     mut rows: Vec<Row>,
 ) -> Result<ExitCode, Error> {
     let mut how = predictions.how();
-    let (mut halt, mut missing) = (Halt::Done, 0);
+    let (mut outcome, mut missing) = (Ok(Halt::Done), 0);
     if let Some(most) = plan.verify {
         let design = &plan.design;
         let points = predictions.candidates(most as usize);
@@ -122,15 +122,25 @@ fn verify(
         let interrupt = Interrupt::watch()?;
         let mut supervisor =
             Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        halt = supervisor.run(|rows| left(rows).first().copied(), |rows| left(rows).len())?;
+        outcome = supervisor.run(|rows| left(rows).first().copied(), |rows| left(rows).len());
         rows = std::mem::take(&mut supervisor.rows);
         missing = left(&rows).len();
     }
-    let unfinished = unfinished(plan, &folder, halt, missing);
+    let unfinished = match &outcome {
+        Ok(halt) => unfinished(plan, &folder, *halt, missing),
+        Err(error) => Some(format!("It failed: {error}")),
+    };
     let mut about = about(plan, (predictions.name(), how), unfinished);
     about.warnings.extend_from_slice(predictions.warnings());
     let of_benchmark = reenacted.into_iter().flat_map(|job| job.warnings);
     about.warnings.extend(of_benchmark);
     let verdict = predictions.verdict(&rows);
-    conclude(args, &about, &verdict, &rows, &folder, halt)
+    let report = |halt| conclude(args, &about, &verdict, &rows, &folder, halt);
+    match outcome {
+        Ok(halt) => report(halt),
+        Err(error) => {
+            let _ = report(Halt::Done); // the predictions; the first error is returned
+            Err(error)
+        }
+    }
 }

@@ -205,6 +205,7 @@ impl Service {
                     }));
                 }
                 let computed = takes_ahead.then(|| ahead.take()).flatten();
+                let contests = session.contests();
                 let mut action = step(session, computed, step_ms);
                 if action == ronde_tuner::Action::Ask {
                     *ahead = self.computes_ahead.then(|| compute(session)).flatten();
@@ -212,6 +213,13 @@ impl Service {
                         // The program waits for the answer anyway.
                         action = session.propose(session.proposal_job().run());
                     }
+                }
+                if session.contests() > contests
+                    && let Some(memory) = &mut self.memory
+                {
+                    // A job that is killed has spent its error. If the file cannot be written, the
+                    // verdict says so.
+                    let _ = memory.save_session(session);
                 }
                 let memory = self.memory.as_mut();
                 Ok(Answer::Action(answer_to_step(session, action, memory)))

@@ -365,7 +365,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
         if let Some((change, part)) = largest {
             sentences.push(format!(
-                "Most of it is “{}”: {} instead of {} exposed ({} {}).",
+                "The largest part of it is “{}”: {} instead of {} exposed ({} {}).",
                 change.name,
                 ms(change.b.unwrap_or(0.0)),
                 ms(change.a.unwrap_or(0.0)),

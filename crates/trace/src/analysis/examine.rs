@@ -289,6 +289,17 @@ fn warn(
             ));
         }
     }
+    let by_wall_clock = |record: &RankRecord| {
+        let compared = record.source.clock.is_some() && reference.source.clock.is_some();
+        !compared && record.source.shift_to(&reference.source).is_some()
+    };
+    if records[1..].iter().any(by_wall_clock) {
+        warnings.push(
+            "ranks are compared by the wall clocks of their hosts, which may differ by milliseconds: if they are on several hosts, \
+             a rank can look late for that reason"
+                .into(),
+        );
+    }
     if let Some(record) = records.iter().find(|record| record.source.host_only) {
         warnings.push(format!(
             "{} has no GPU events: computation and collectives are those of the host",

@@ -21,11 +21,8 @@ pub(super) struct InForce {
 /// Settings in force between `began` and `ended`.
 pub(super) fn in_force(record: &RankRecord, began: i64, ended: i64) -> InForce {
     let settings = &record.marks.settings;
-    let last = settings
-        .iter()
-        .rev()
-        .find(|set| set.at <= ended)
-        .or(settings.first());
+    // Before the first change, those of the header.
+    let last = settings.iter().rev().find(|set| set.at <= ended);
     InForce {
         threshold_bytes: last
             .map(|set| set.fusion_threshold_bytes)

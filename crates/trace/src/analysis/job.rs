@@ -37,10 +37,10 @@ pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, 
         }
     }
     if joined.is_empty() {
-        Err(AnalysisError::Nothing)
-    } else {
-        Ok(joined)
+        return Err(AnalysisError::Nothing);
     }
+    same_job(&joined)?;
+    Ok(joined)
 }
 
 /// Recordings further apart on the wall clock than this are not of one job: clocks of hosts do not
@@ -64,9 +64,12 @@ fn same_job(records: &[RankRecord]) -> Result<(), AnalysisError> {
     Ok(())
 }
 
-/// Reason why two files cannot be of one job.
+/// Reason why two files cannot be of one job. The segments of a recording are joined first: an old
+/// one may have ended long before the files of other ranks began, and have other tensors if these
+/// are numbered (`noname.1`).
 fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     let (a, b) = (&one.source, &other.source);
+    let is_segment = is_old(&a.path) || is_old(&b.path);
     if a.format != b.format {
         return Some(format!(
             "one is of {}, the other of {}",
@@ -91,14 +94,14 @@ fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     }
     if let Some(apart) = apart_ns(one, other)
         && apart > APART_NS
-        && base(&a.path) != base(&b.path)
+        && !is_segment
     {
         return Some(format!(
             "one ended {} s before the other began",
             apart / 1_000_000_000
         ));
     }
-    tensors_differ(one, other)
+    tensors_differ(one, other, is_segment)
 }
 
 /// Nanoseconds on the wall clock from the end of the earlier recording to the start of the later;
@@ -118,7 +121,7 @@ fn apart_ns(one: &RankRecord, other: &RankRecord) -> Option<i64> {
 
 /// Whether both files have many tensors and none in common, or an allreduce of one name differs in
 /// size.
-fn tensors_differ(one: &RankRecord, other: &RankRecord) -> Option<String> {
+fn tensors_differ(one: &RankRecord, other: &RankRecord, is_segment: bool) -> Option<String> {
     let names = |record: &RankRecord| -> HashSet<Box<str>> {
         let travelled = record.names.iter().zip(&record.travelled);
         travelled
@@ -127,7 +130,7 @@ fn tensors_differ(one: &RankRecord, other: &RankRecord) -> Option<String> {
             .collect()
     };
     let (here, there) = (names(one), names(other));
-    if !here.is_empty() && !there.is_empty() && here.is_disjoint(&there) {
+    if !is_segment && !here.is_empty() && !there.is_empty() && here.is_disjoint(&there) {
         return Some("they have no tensor in common".to_owned());
     }
     if !matches!(one.source.format, Format::Horovod | Format::Ronde) {

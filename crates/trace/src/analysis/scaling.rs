@@ -235,7 +235,7 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
         && let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms)
     {
         sentences.push(format!(
-            "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); most of it, {}, is “{}”.",
+            "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); the largest part of it, {}, is “{}”.",
             ms(last.lost_ms),
             base.ranks,
             ms(last.run.step_ms.p50),

@@ -113,6 +113,14 @@ fn an_endless_event_is_passed_over() {
 }
 
 #[test]
+fn text_whose_elements_never_end_takes_a_time_that_grows_with_its_size() {
+    // Each of the 600,000 keys is read to the end of the text.
+    let endless = "{\"ph\":\"x\",\"".repeat(600_000);
+    let warnings = one_operation(format!("[{NAME},{BEGIN},{END},{endless}").as_bytes());
+    assert!(warnings.contains("bytes are left out"), "{warnings}");
+}
+
+#[test]
 fn events_longer_than_the_window() {
     let long = format!("{{\"ph\": \"X\", \"name\": \"{}\"}}", "x".repeat(3 << 20));
     // The only complaint is the event without a pid.

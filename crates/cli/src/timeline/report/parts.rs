@@ -137,7 +137,7 @@ fn table(summary: &Summary) -> Table {
 }
 
 fn phases(summary: &Summary) -> Table {
-    let mut table = Table::headed("<phase; a step, added up over tensors");
+    let mut table = Table::headed("<phase; time a step with one in progress");
     for (phase, time) in &summary.phases_ms {
         table.row([name_in_json(phase).replace('_', " "), ms(*time)]);
     }

@@ -38,6 +38,7 @@ pub(super) fn section(report: &Report) -> Section<'_> {
         Point::new((first + last) / 2.0, top, text)
     });
     let points: Vec<Point> = beyond.collect();
+    let cut_off = points.len() as u64;
     let outliers = (!points.is_empty())
         .then(|| Series::points("beyond the axis", "--ink", Shape::Triangle, points));
     let steady = report.steady.as_ref();
@@ -57,15 +58,14 @@ pub(super) fn section(report: &Report) -> Section<'_> {
         zoom: true,
         ..Chart::new("steps-chart", "Length of every step")
     };
-    let cut_off = steps.iter().filter(|step| step.ms > top).count() as u64;
     let partial = steps.iter().filter(|step| step.partial).count() as u64;
     let longest = steps.iter().map(|step| step.ms).fold(0.0, f64::max);
     let figure = chart.figure(html! {
         @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
         @if cut_off > 0 {
-            (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest "
-            "takes " (ms(longest)) ". "
+            (counted(cut_off, "column")) " higher than the chart, marked ▲. "
         }
+        @if longest > top { "The longest step takes " (ms(longest)) ". " }
         @if partial > 0 {
             (counted(partial, "step")) " excluded from the summaries (cut off, or other "
             "operations in between): drawn pale. "

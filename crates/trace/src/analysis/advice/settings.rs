@@ -75,11 +75,11 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
             advice.push(Advice {
                 sentence: format!(
                     "Cycles wait for the cycle time although all tensors of the step are ready. An early start is predicted \
-                     to save {} a step. Leave RONDE_EARLY_CYCLE on.",
+                     to save {} a step. If RONDE_EARLY_CYCLE is 0, set it to 1: the file does not state it.",
                     ms(gain / 1e6)
                 ),
-                variable: Some("RONDE_EARLY_CYCLE".into()),
-                value: Some("1".into()),
+                variable: None,
+                value: None,
                 gain_ms: Some(gain / 1e6),
             });
         }

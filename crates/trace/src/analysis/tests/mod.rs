@@ -393,6 +393,29 @@ fn two_files_of_one_rank_are_an_error_and_segments_are_not() {
     assert_eq!(whole.sources[0].tensors, 40);
     assert_eq!(whole.sources[0].operations, 2_400);
     assert!(near(whole.steady.unwrap().step_ms.p50, 51.0, 0.03));
+
+    // Rank 1's files have grown less, so its old one ended long before rank 0's began; a job
+    // without names numbers its tensors.
+    let nameless = Job {
+        fresh_names: true,
+        ..job.clone()
+    };
+    for job in [&job, &nameless] {
+        let segment = |rank: u32, path: &str, zero_us: f64| {
+            let mut record = job.record(rank, 0.0);
+            record.source.path = path.into();
+            record.source.epoch_ns = record.source.epoch_ns.map(|ns| ns + (zero_us * 1e3) as i64);
+            record.source.clock.as_mut().unwrap().zero_ns = (zero_us * 1e3) as i64;
+            record
+        };
+        let joined = analyze(vec![
+            segment(0, "t.json", 100e6),
+            segment(0, "t.old.json", 50e6),
+            segment(1, "t.rank1.old.json", 0.0),
+            segment(1, "t.rank1.json", 100e6),
+        ]);
+        assert_eq!(joined.unwrap().sources.len(), 2);
+    }
 }
 
 #[test]
