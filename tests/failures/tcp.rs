@@ -238,6 +238,26 @@ fn a_rank_that_does_not_come_an_interface_and_a_secret_are_named() {
 }
 
 #[test]
+fn without_a_secret_another_job_at_the_port_is_a_possible_reason() {
+    let test = "tcp::without_a_secret_another_job_at_the_port_is_a_possible_reason";
+    let env = [TCP, ("HOROVOD_START_TIMEOUT", "2")];
+    let job = start_separately(test, 2, &env, || {
+        let rank = std::env::var("HOROVOD_RANK").expect("the test sets it");
+        // SAFETY: only this rank's test thread accesses the environment.
+        unsafe { std::env::set_var("RONDE_JOB_ID", format!("job-{rank}")) };
+        let error = context().err().expect("these are two jobs");
+        println!("error: {error}");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    assert!(outcomes.iter().all(|outcome| outcome.status.success()));
+    let output = &outcomes[1].output;
+    for part in ["the same secret", "another job may use this port"] {
+        assert!(output.contains(part), "{output}");
+    }
+}
+
+#[test]
 fn torchrun_s_variables_are_enough_and_its_address_is_the_only_one_that_listens() {
     let test = "tcp::torchrun_s_variables_are_enough_and_its_address_is_the_only_one_that_listens";
     let is_free = |port: &u16| reserve(port + 1).is_ok();

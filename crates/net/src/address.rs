@@ -181,6 +181,8 @@ fn socket(address: SocketAddr) -> std::io::Result<OwnedFd> {
 /// Begins to connect to `to`, from the address `from` if one is given.
 pub(crate) fn connect(to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<TcpStream> {
     let socket = socket(to)?;
+    // On rank 0's host the port of this side can be that of rank 0, which can then still listen.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     if let Some(from) = from {
         rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
     }
@@ -241,6 +243,14 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             std::net::TcpStream::connect((host, port)).expect(host);
         }
+    }
+
+    #[test]
+    fn the_port_of_a_connection_can_be_listened_at() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listening = listener(any).unwrap();
+        let stream = connect(listening.local_addr().unwrap(), None).unwrap();
+        listener(stream.local_addr().unwrap()).unwrap();
     }
 
     fn interfaces_of(list: &[(&str, &[&str])]) -> Interfaces {

@@ -1,6 +1,7 @@
 //! One connection of a mesh: its authentication, its frames, and the state of both directions.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A receiver reports what it has taken of the window in steps of this size.
 const CREDIT_BYTES: u64 = WINDOW_BYTES / 4;
+
+/// Most channels on which the other side sends. A process set has two, and none is removed.
+const CHANNELS_MAX: usize = 1 << 16;
 
 /// How far a connection is.
 pub(crate) enum Stage {
@@ -167,6 +171,11 @@ impl Link {
             return Err(error.into());
         }
         match self.stream.peer_addr() {
+            // The kernel has chosen the port of the other side for this one, too: TCP connects the
+            // socket with itself.
+            Ok(address) if address == self.stream.local_addr()? => {
+                Err(End::Failed("nobody listens there yet".to_owned()))
+            }
             Ok(_) => {
                 crate::address::configure(&self.stream)?;
                 self.stage = Stage::Challenge;
@@ -245,10 +254,10 @@ impl Link {
         count: usize,
         taken: u64,
     ) -> Result<(), End> {
-        let flow = self.flows.entry(channel).or_default();
+        let flow = self.flow(channel)?;
         let cost = if offset == 0 { MESSAGE_COST } else { 0 };
         flow.arrived += cost + count as u64;
-        self.take(channel, taken);
+        self.take(channel, taken)?;
         let flow = &self.flows[&channel];
         if flow.arrived.saturating_sub(flow.taken) > WINDOW_BYTES {
             return Err(End::Invalid(format!(
@@ -259,8 +268,8 @@ impl Link {
     }
 
     /// Frees `taken` bytes of the window of `channel`, and tells the other side when it matters.
-    pub(crate) fn take(&mut self, channel: u64, taken: u64) {
-        let flow = self.flows.entry(channel).or_default();
+    pub(crate) fn take(&mut self, channel: u64, taken: u64) -> Result<(), End> {
+        let flow = self.flow(channel)?;
         flow.taken += taken;
         if flow.taken - flow.reported >= CREDIT_BYTES {
             flow.reported = flow.taken;
@@ -268,5 +277,62 @@ impl Link {
             self.outbound
                 .push_control(&Control::Credit { channel, taken });
         }
+        Ok(())
+    }
+
+    /// Use of the window of `channel`.
+    fn flow(&mut self, channel: u64) -> Result<&mut Flow, End> {
+        let is_full = self.flows.len() >= CHANNELS_MAX;
+        match self.flows.entry(channel) {
+            Entry::Vacant(_) if is_full => Err(End::Invalid(format!(
+                "messages on more than {CHANNELS_MAX} channels"
+            ))),
+            entry => Ok(entry.or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::address;
+
+    /// A connection that has begun, to its own address.
+    fn link_to_itself() -> Link {
+        let socket: OwnedFd = address::bound("127.0.0.1:0".parse().unwrap()).unwrap();
+        let own = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+        if let Err(error) = rustix::net::connect(&socket, &own) {
+            assert_eq!(error, rustix::io::Errno::INPROGRESS);
+        }
+        let stream = TcpStream::from_std(std::net::TcpStream::from(socket));
+        Link::connecting(stream, own, 0)
+    }
+
+    #[test]
+    fn a_socket_that_is_connected_with_itself_is_no_connection() {
+        let mut link = link_to_itself();
+        let end = loop {
+            match link.check_connected() {
+                Ok(()) => assert!(matches!(link.stage, Stage::Connecting), "connected"),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end.to_string(), "nobody listens there yet");
+        address::listener(link.address).unwrap();
+    }
+
+    #[test]
+    fn the_number_of_channels_is_limited() {
+        let mut link = link_to_itself();
+        for channel in 0..CHANNELS_MAX as u64 {
+            link.count(channel, 0, 1, 1).unwrap();
+        }
+        link.count(7, 0, 1, 1).unwrap();
+        let end = link.count(u64::MAX, 0, 1, 1).unwrap_err();
+        assert_eq!(link.take(u64::MAX, 1), Err(end.clone()));
+        let text = "messages on more than 65536 channels";
+        assert_eq!(end, End::Invalid(text.into()));
     }
 }

@@ -182,6 +182,18 @@ impl Mesh {
         crate::rendezvous::connect(&mut core, ranks, deadline)
     }
 
+    /// Connects this rank to all others at the start of the job, as [`connect`](Self::connect)
+    /// does. On an error the mesh is over, and the other ranks learn the reason.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_all(&self) -> Result<(), NetError> {
+        let mut core = self.core.borrow_mut();
+        let all: Vec<usize> = (0..self.size()).collect();
+        let deadline = Instant::now() + self.start_timeout;
+        crate::rendezvous::connect_at_start(&mut core, &all, deadline)
+    }
+
     /// Sends and receives what can be, after waiting for at most `timeout` until something can be
     /// (`None`: until it can). Returns whether anything was sent or received since the end of the
     /// last turn.
@@ -270,6 +282,8 @@ impl Core {
             config.rank,
             config.size
         );
+        // Each connection is an open file, and rank 0 has one to each rank.
+        crate::open_files::raise_open_files_limit();
         let poll = Poll::new().map_err(NetError::system("epoll_create"))?;
         let waker = mio::Waker::new(poll.registry(), WAKER).map_err(NetError::system("eventfd"))?;
         let now = Instant::now();
@@ -312,6 +326,107 @@ impl Core {
         match self.peers.get(&rank) {
             Some(peer) => peer.host.clone(),
             None => "an unknown host".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::error::Loss;
+    use crate::reservation::Reservation;
+    use crate::secret::Secret;
+
+    /// Turns until the mesh is over.
+    fn end_of(core: &mut Core) -> NetError {
+        let began = Instant::now();
+        while core.verdict.is_none() {
+            core.turn(Some(CONNECTING_TICK)).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
+        }
+        core.verdict.clone().unwrap()
+    }
+
+    /// Checks that rank 1 is lost because rank `by` has no connection to it; another rank may have
+    /// passed that on.
+    fn assert_lost_by(by: usize, end: &NetError) {
+        let NetError::Lost {
+            rank: 1,
+            loss: Loss::Reported { reason, .. },
+            ..
+        } = end
+        else {
+            panic!("{end}")
+        };
+        let text = format!("no connection with rank {by} on ");
+        assert!(reason.contains(&text), "{reason}");
+    }
+
+    #[test]
+    fn a_rank_that_cannot_connect_to_a_neighbour_tells_the_others_the_reason() {
+        let reserved = Reservation::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = |rank| Config {
+            start_timeout: Duration::from_secs(if rank == 2 { 4 } else { 60 }),
+            ..Config::new(rank, 3, reserved.address(), Secret::of_job("a"), "a")
+        };
+        let zero = config(0);
+        let zero = std::thread::spawn(move || {
+            let mesh = Mesh::join(&zero).unwrap();
+            end_of(&mut mesh.core.borrow_mut())
+        });
+        // Rank 1 introduces itself, and then listens no more.
+        let (mut one, _waker) = Core::new(&config(1)).unwrap();
+        while !one.by_rank.contains_key(&0) {
+            if !one.is_connecting(0) {
+                one.begin_connect(0, reserved.address());
+            }
+            one.turn(Some(CONNECTING_TICK)).unwrap();
+        }
+        one.listeners.clear();
+        let two = config(2);
+        let two = std::thread::spawn(move || Mesh::join(&two).err().unwrap());
+        let own = end_of(&mut one);
+        assert!(matches!(own, NetError::GivenUp { rank: 1, .. }), "{own}");
+        let two = two.join().unwrap();
+        assert!(matches!(two, NetError::Lost { rank: 1, .. }), "{two}");
+        assert_lost_by(2, &zero.join().unwrap());
+    }
+
+    #[test]
+    fn a_rank_that_cannot_connect_to_all_tells_the_others_the_reason() {
+        const SIZE: usize = 6; // ranks 1 and 4 are no neighbours
+        let reserved = Reservation::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (address, ended) = (reserved.address(), Arc::new(Barrier::new(SIZE)));
+        let run = move |rank| {
+            let config = Config::new(rank, SIZE, address, Secret::of_job("a"), "a");
+            let mut mesh = Rc::into_inner(Mesh::join(&config).unwrap()).unwrap();
+            if rank != 4 {
+                let end = end_of(mesh.core.get_mut());
+                ended.wait(); // a connection that ends would be another reason
+                return end;
+            }
+            mesh.start_timeout = Duration::from_secs(1);
+            let nowhere = Reservation::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let peer = mesh.core.get_mut().peers.get_mut(&1).unwrap();
+            peer.address = nowhere.address();
+            let end = mesh.connect_all().unwrap_err();
+            ended.wait();
+            end
+        };
+        let ranks: Vec<_> = (0..SIZE)
+            .map(|rank| {
+                let run = run.clone();
+                std::thread::spawn(move || run(rank))
+            })
+            .collect();
+        for (rank, thread) in ranks.into_iter().enumerate() {
+            match (rank, thread.join().unwrap()) {
+                (1, end) => assert!(matches!(end, NetError::GivenUp { rank: 1, .. }), "{end}"),
+                (4, end) => assert!(matches!(end, NetError::Lost { rank: 1, .. }), "{end}"),
+                (_, end) => assert_lost_by(4, &end),
+            }
         }
     }
 }

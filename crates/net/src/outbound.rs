@@ -94,10 +94,14 @@ impl Outbound {
     /// The receiver has taken `taken` of the window of `channel` since the connection began.
     ///
     /// # Errors
-    /// More than was sent, or less than before.
+    /// More than was sent, or less than before; a channel on which nothing was sent.
     pub(crate) fn credit(&mut self, channel: u64, taken: u64) -> Result<(), String> {
-        let index = self.channel(channel);
-        let channel = &mut self.channels[index];
+        let mut channels = self.channels.iter_mut();
+        let Some(channel) = channels.find(|it| it.number == channel) else {
+            return Err(format!(
+                "a credit for channel {channel}, on which nothing was sent"
+            ));
+        };
         if taken < channel.freed || taken > channel.used {
             return Err(format!(
                 "a credit of {taken} for {} bytes that were sent, after one of {}",
@@ -438,6 +442,7 @@ mod tests {
         let before = (WINDOW_BYTES - MESSAGE_COST) as usize;
         assert_eq!(payload(&socket), (before, 8));
         assert!(outbound.credit(0, WINDOW_BYTES + 1).is_err());
+        assert!(outbound.credit(7, 0).is_err(), "nothing was sent there");
         outbound.credit(0, 100).unwrap();
         assert!(outbound.credit(0, 99).is_err());
         outbound.write(&mut socket).unwrap();

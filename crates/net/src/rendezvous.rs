@@ -46,7 +46,7 @@ pub(crate) fn run(core: &mut Core) -> Result<Vec<Peer>, NetError> {
         reach(core, deadline)?;
     }
     let ranks: Vec<usize> = neighbours::of(rank, size).into_iter().collect();
-    connect(core, &ranks, deadline)?;
+    connect_at_start(core, &ranks, deadline)?;
     Ok(core.peers.values().cloned().collect())
 }
 
@@ -137,6 +137,20 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
         }
     }
     Ok(())
+}
+
+/// Like [`connect`], at the start of the job, which needs all of `ranks`: if one is not connected
+/// in time, the other ranks learn the reason.
+pub(crate) fn connect_at_start(
+    core: &mut Core,
+    ranks: &[usize],
+    deadline: Instant,
+) -> Result<(), NetError> {
+    let outcome = connect(core, ranks, deadline);
+    if let Err(error @ NetError::Lost { rank, .. }) = &outcome {
+        core.give_up(*rank, error.clone()); // nothing if the mesh is over already
+    }
+    outcome
 }
 
 /// Connects this rank to `ranks`, which do the same: of two ranks, the higher one connects.

@@ -33,6 +33,12 @@ enum TcpRendezvousError {
         variable: &'static str,
         error: NetError,
     },
+    /// The process at rank 0's address has another secret, and no file gives it.
+    #[error(
+        "{error}; RONDE_SECRET_FILE is not set, so the secret is made of the job's name and port: \
+         another job may use this port, or the ranks differ in RONDE_JOB_ID or TORCHELASTIC_RUN_ID"
+    )]
+    OtherJob { error: NetError },
     /// Any other error of the rendezvous.
     #[error(transparent)]
     Net(NetError),
@@ -75,6 +81,7 @@ pub(crate) fn connect_job(
     let members = config.members.clone();
     let open = move || {
         let mesh = Mesh::join(&mesh_config)?;
+        mesh.connect_all()?;
         let world = World::new(Carrier::Tcp(mesh.clone()));
         // Channels of process sets are hashes, with which these small numbers do not coincide.
         let add = |channel| {
@@ -101,6 +108,11 @@ pub(crate) fn connect_job(
                 error,
                 variable: settings.port_variable(),
             },
+            NotStarted::Failed(error @ NetError::WrongSecret { .. })
+                if !settings.has_secret_file() =>
+            {
+                TcpRendezvousError::OtherJob { error }
+            }
             NotStarted::Failed(error) => TcpRendezvousError::Net(error),
             NotStarted::Thread(error) => TcpRendezvousError::Thread {
                 reason: error.to_string(),

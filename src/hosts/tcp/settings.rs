@@ -1,5 +1,6 @@
 //! Settings of a job over TCP: where rank 0 listens, the secret, and the network interface.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,12 +71,13 @@ impl TcpSettings {
             }
             (None, None) => return Err(TcpSettingsError::NoServer),
         };
+        // Ranks may spell rank 0's host differently, so it is not part of the job's name.
         // Generations of an elastic job may use the same address one after another.
         let run = knobs.job_id.clone();
         let run = run.or_else(|| lookup("TORCHELASTIC_RUN_ID"));
         let run = run.unwrap_or_default();
         Ok(Self {
-            job: format!("{run} at {host}:{port}"),
+            job: format!("{run} at port {port}"),
             host,
             port,
             port_variable,
@@ -94,6 +96,11 @@ impl TcpSettings {
         self.port_variable
     }
 
+    /// Whether a file has the secret, and not only the job's name.
+    pub(super) fn has_secret_file(&self) -> bool {
+        self.secret_file.is_some()
+    }
+
     /// The variable that names the network interface, if one does.
     pub(super) fn interface_variable(&self) -> Option<&'static str> {
         self.interface.as_ref().map(|(_, variable)| *variable)
@@ -104,34 +111,34 @@ impl TcpSettings {
         format!("{}:{}", self.host, self.port)
     }
 
+    /// Whether rank 0 listens on all interfaces. Without a secret, the rendezvous is open to those
+    /// who can reach the address alone; a loopback address is one of a job on one machine.
+    fn on_all_interfaces(&self) -> bool {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        self.has_secret_file() && !is_loopback
+    }
+
     /// Returns the configuration of this rank's mesh.
     ///
     /// # Errors
     /// A name without an address, an unknown interface, a secret that cannot be read.
     pub(super) fn mesh(&self, config: &RendezvousConfig) -> Result<ronde_net::Config, NetError> {
-        let mut addresses = ronde_net::resolve(&self.host, self.port)?.into_iter();
-        let server = addresses.next().expect("at least one");
+        let addresses = ronde_net::resolve(&self.host, self.port)?;
+        let own = self.interface.as_ref().map(|(name, _)| {
+            move |server| ronde_net::interface_address(name, Destination::Server(server))
+        });
+        let (server, further, interface) = choose(addresses, config.rank, own)?;
         let secret = match &self.secret_file {
             Some(file) => Secret::from_file(file)?,
             None => Secret::of_job(&self.job),
         };
-        let interface = match &self.interface {
-            Some((name, _)) => Some(ronde_net::interface_address(
-                name,
-                Destination::Server(server),
-            )?),
-            None => None,
-        };
         Ok(ronde_net::Config {
             init: config.init,
             host_key: config.host_key.clone(),
-            // An interface has an address of the server's IP version.
-            further: addresses
-                .filter(|address| interface.is_none() || address.is_ipv4() == server.is_ipv4())
-                .collect(),
+            further,
             interface,
-            // Without a secret, the rendezvous is open to those who can reach the address alone.
-            on_all_interfaces: self.secret_file.is_some(),
+            on_all_interfaces: self.on_all_interfaces(),
             contract: config.contract.clone(),
             start_timeout: config.start_timeout,
             alarm: config.alarm.clone().map(|alarm| {
@@ -141,6 +148,35 @@ impl TcpSettings {
             ..ronde_net::Config::new(config.rank, config.members.len(), server, secret, &self.job)
         })
     }
+}
+
+/// Chooses the one of rank 0's `addresses`, at least one, that rank `rank` uses first; returns it,
+/// the further ones, and this rank's address for connections. `own` gives the address of the
+/// network interface for connections to a server, if one is named.
+///
+/// # Errors
+/// That of `own` for the first address, if there is none for any.
+fn choose(
+    mut addresses: Vec<SocketAddr>,
+    rank: usize,
+    own: Option<impl Fn(SocketAddr) -> Result<IpAddr, NetError>>,
+) -> Result<(SocketAddr, Vec<SocketAddr>, Option<IpAddr>), NetError> {
+    let (server, interface) = match own {
+        None => (addresses[0], None),
+        Some(own) => {
+            // The interface may have no address of the IP version of the first one.
+            let with_own = |&server: &SocketAddr| own(server).map(|own| (server, own));
+            let mut found = addresses.iter().map(with_own);
+            let first = found.next().expect("at least one address");
+            let (server, own) = first.or_else(|error| found.find_map(Result::ok).ok_or(error))?;
+            (server, Some(own))
+        }
+    };
+    // Both sides of a connection have the same IP version. Rank 0 begins no connections, and
+    // listens at all addresses.
+    let is_any = interface.is_none() || rank == 0;
+    addresses.retain(|it| *it != server && (is_any || it.is_ipv4() == server.is_ipv4()));
+    Ok((server, addresses, interface))
 }
 
 /// Splits `HOST:PORT`.
@@ -201,11 +237,57 @@ mod tests {
     fn jobs_at_the_same_address_are_told_apart_by_their_names() {
         let server = ("RONDE_TCP_SERVER", "node1:77");
         let job = |variables: &[_]| find(variables).unwrap().job;
-        assert_eq!(job(&[server]), " at node1:77");
+        assert_eq!(job(&[server]), " at port 77");
+        let same = ("RONDE_TCP_SERVER", "10.0.0.1:77");
+        assert_eq!(job(&[same]), job(&[server]));
         let torchrun = ("TORCHELASTIC_RUN_ID", "run");
-        assert_eq!(job(&[server, torchrun]), "run at node1:77");
+        assert_eq!(job(&[server, torchrun]), "run at port 77");
         let own = ("RONDE_JOB_ID", "a1-7");
-        assert_eq!(job(&[server, torchrun, own]), "a1-7 at node1:77");
+        assert_eq!(job(&[server, torchrun, own]), "a1-7 at port 77");
+    }
+
+    #[test]
+    fn rank_0_listens_on_all_interfaces_with_a_secret_unless_its_address_is_a_loopback_one() {
+        let secret = ("RONDE_SECRET_FILE", "secret");
+        for (server, expected) in [
+            ("node1:77", true),
+            ("10.0.0.1:77", true),
+            ("localhost:77", true), // also a name for this host in the list of another one
+            ("127.0.0.1:77", false),
+            ("127.0.1.1:77", false),
+            ("[::1]:77", false),
+        ] {
+            let server = ("RONDE_TCP_SERVER", server);
+            let settings = find(&[server, secret]).unwrap();
+            assert_eq!(settings.on_all_interfaces(), expected, "{server:?}");
+            assert!(!find(&[server]).unwrap().on_all_interfaces());
+        }
+    }
+
+    #[test]
+    fn the_interface_decides_which_address_of_rank_0_is_used() {
+        let all: Vec<SocketAddr> = ["[fd00::1]:7", "10.0.0.1:7", "10.1.0.1:7"]
+            .map(|address| address.parse().unwrap())
+            .to_vec();
+        let unknown = |name: &str| NetError::Interface {
+            name: name.into(),
+            address: "an address",
+            found: "none".into(),
+        };
+        let own: IpAddr = [10, 0, 0, 9].into();
+        let v4_only = |server: SocketAddr| match server.is_ipv4() {
+            true => Ok(own),
+            false => Err(unknown("v6")),
+        };
+        let chosen = |rank| choose(all.clone(), rank, Some(v4_only)).unwrap();
+        assert_eq!(chosen(1), (all[1], vec![all[2]], Some(own)));
+        // Rank 0 listens at all.
+        assert_eq!(chosen(0), (all[1], vec![all[0], all[2]], Some(own)));
+        let none = |server: SocketAddr| Err(unknown(&server.to_string()));
+        let error = choose(all.clone(), 1, Some(none)).unwrap_err();
+        assert_eq!(error, unknown("[fd00::1]:7"));
+        let any = choose(all.clone(), 1, None::<fn(SocketAddr) -> _>).unwrap();
+        assert_eq!(any, (all[0], all[1..].to_vec(), None));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use mio::net::TcpStream;
 use mio::{Interest, Token};
+use rustix::io::Errno;
 
 use super::{Core, LINKS, LISTENER, Phase};
 use crate::address;
@@ -58,13 +60,27 @@ impl Core {
         if self.config.on_all_interfaces {
             return self.listen_everywhere(server.port()).map(drop);
         }
-        self.listen(server)?;
-        for address in self.config.further.clone() {
-            if let Err(error) = self.listen(address) {
-                tracing::debug!(%address, %error, "a further address of rank 0 is not used");
+        let further = self.config.further.clone();
+        let mut failed = None;
+        for address in std::iter::once(server).chain(further) {
+            match self.listen(address) {
+                Ok(_) if self.listeners.len() == 1 => self.config.server = address, // for errors
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%address, %error, "an address of rank 0 is not used");
+                    failed.get_or_insert(error);
+                }
             }
         }
-        Ok(())
+        match failed {
+            Some(error) if self.listeners.is_empty() => Err(error),
+            Some(error) if self.config.server != server => {
+                // The other ranks may find another program there.
+                self.push_note(error.to_string());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Listens on all network interfaces; returns the address, with the port.
@@ -95,9 +111,32 @@ impl Core {
         Ok(())
     }
 
+    /// The next connection of any listener.
+    fn next_connection(&mut self) -> Option<(TcpStream, SocketAddr)> {
+        let mut full = None;
+        let found = self.listeners.iter().find_map(|listener| {
+            let error = match listener.accept() {
+                Ok(connection) => return Some(connection),
+                Err(error) => error,
+            };
+            if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(&error) {
+                full = Some(error);
+            }
+            None
+        });
+        if let Some(error) = full {
+            let rank = self.config.rank;
+            self.push_note(format!(
+                "a connection to rank {rank}, because the limit of open files (ulimit -n) is \
+                 reached: {error}"
+            ));
+        }
+        found
+    }
+
     pub(super) fn accept(&mut self) {
         // Also after an error: the listener reports the next connection again.
-        while let Some((stream, address)) = self.listeners.iter().find_map(|it| it.accept().ok()) {
+        while let Some((stream, address)) = self.next_connection() {
             let accepted = address::configure(&stream)
                 .map_err(NetError::system("setsockopt"))
                 .and_then(|()| Link::accepted(stream, address))
@@ -212,9 +251,67 @@ impl Core {
     }
 
     fn push_note(&mut self, note: String) {
-        tracing::warn!("{note}");
+        // Whoever reaches the port can make any number of notes.
         if self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
+            tracing::warn!("{note}");
             self.notes.push(note);
+        } else {
+            tracing::debug!("{note}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::secret::Secret;
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn refused_connections_cause_few_warnings() {
+        let server = "127.0.0.1:7".parse().unwrap();
+        let config = Config::new(0, 2, server, Secret::of_job("a"), "a");
+        let (mut core, _waker) = Core::new(&config).unwrap();
+        let warnings = Arc::new(AtomicUsize::new(0));
+        let subscriber = Warnings(Arc::clone(&warnings));
+        tracing::subscriber::with_default(subscriber, || {
+            for note in 0..NOTES_MAX + 10 {
+                core.push_note(format!("note {note}"));
+                core.push_note("the same".to_owned());
+            }
+        });
+        assert_eq!(warnings.load(Ordering::Relaxed), NOTES_MAX);
+        assert_eq!(core.notes.len(), NOTES_MAX);
     }
 }

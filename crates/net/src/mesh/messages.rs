@@ -52,9 +52,12 @@ impl Core {
             }
             Ok(Some((from, taken))) => {
                 if let Some(link) = self.link_to(from) {
-                    link.take(channel, taken);
+                    let outcome = link.take(channel, taken);
                     let index = self.by_rank[&from];
-                    self.write(index);
+                    match outcome {
+                        Ok(()) => self.write(index),
+                        Err(end) => self.end(index, end),
+                    }
                 }
             }
             Err((from, problem)) => {
@@ -113,7 +116,7 @@ impl Core {
     }
 
     /// Ends the mesh with `error`, whose cause is `rank`, and tells the others.
-    pub(super) fn give_up(&mut self, rank: usize, error: NetError) {
+    pub(crate) fn give_up(&mut self, rank: usize, error: NetError) {
         if self.verdict.is_some() {
             return;
         }

@@ -115,7 +115,7 @@ impl Core {
         };
         let from = link.rank.expect("an open connection has a rank");
         let (memory, cost) = self.inbox.memory(from, place).map_err(End::Invalid)?;
-        link.take(place.channel, cost);
+        link.take(place.channel, cost)?;
         Ok(memory.map(|slice| (place, slice.part(0..remaining))))
     }
 

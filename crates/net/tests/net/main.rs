@@ -2,5 +2,6 @@
 
 mod lost;
 mod messages;
+mod open_files;
 mod rendezvous;
 mod support;

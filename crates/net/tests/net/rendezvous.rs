@@ -176,6 +176,18 @@ fn ranks_try_all_addresses_of_rank_0() {
 }
 
 #[test]
+fn rank_0_listens_at_the_addresses_that_it_has() {
+    let mut all = configs(2, free_address("127.0.0.1"));
+    all[0].further = vec![all[0].server];
+    // An address of documentation, which no host has.
+    all[0].server.set_ip([192, 0, 2, 1].into());
+    as_ranks(all, |config| {
+        let (mesh, _) = join(&config).unwrap();
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
 fn a_duplicate_rank_is_named_on_all_sides() {
     let mut all = configs(3, free_address("127.0.0.1"));
     all[2].rank = 1;

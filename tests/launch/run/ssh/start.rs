@@ -54,6 +54,37 @@ fn ranks_of_all_hosts_get_their_place_and_one_secret() {
 }
 
 #[test]
+fn the_launchers_own_connection_of_ssh_does_not_choose_rank_0s_address() {
+    let hosts = Hosts::new();
+    let mut command = hosts.run(2, "localhost,node2", &[], "echo $RONDE_TCP_SERVER");
+    // The user has reached this machine at an address that node2 may not reach.
+    command.env("SSH_CONNECTION", "192.0.2.9 4000 192.0.2.1 22");
+    let out = outcome(command);
+    assert_eq!((out.code, out.stderr.as_str()), (Some(0), ""));
+    assert_eq!(out.stdout.lines().count(), 2, "{}", out.stdout);
+    assert!(!out.stdout.contains("192.0.2."), "{}", out.stdout);
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    let hosts = Hosts::new();
+    let job = hosts.run(1, "localhost", &[], "ulimit -Sn");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -Sn 200; ulimit -Hn 300; exec \"$0\" \"$@\""]);
+    limited.arg(job.get_program()).args(job.get_args());
+    for (name, value) in job.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = outcome(limited);
+    assert_eq!((out.code, out.stderr.as_str()), (Some(0), ""));
+    assert_eq!(out.stdout, "[0]<stdout>:300\n");
+}
+
+#[test]
 fn variables_pass_verbatim_and_an_outer_job_is_forgotten() {
     let hosts = Hosts::new();
     let script = "printf '%s|' \"$A_VALUE\" ${OMPI_COMM_WORLD_RANK-none} ${RANK-none} \

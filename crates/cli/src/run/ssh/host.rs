@@ -63,6 +63,11 @@ impl Host {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if plan.is_this_machine {
+            // It names the address by which the user has reached this machine; other hosts may not
+            // reach that.
+            command.env_remove("SSH_CONNECTION");
+        }
         let failed = |source| LaunchError::Agent {
             host: plan.name.clone(),
             program: program.into(),

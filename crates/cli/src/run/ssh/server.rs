@@ -28,11 +28,17 @@ pub(crate) struct InterfaceError(NetError);
 /// ports of client and server. Other hosts cannot use a loopback address or one with a scope.
 pub(in super::super) fn of_connection(value: &str) -> Option<IpAddr> {
     let address: IpAddr = value.split(' ').nth(2)?.parse().ok()?;
-    let is_link_local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    (!address.is_loopback() && !address.is_unspecified() && !is_link_local).then_some(address)
+    let is_useless = address.is_loopback() || address.is_unspecified() || is_link_local(address);
+    (!is_useless).then_some(address)
+}
+
+/// Whether an address needs a scope, which each host has under another name.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 /// Address of this machine from which it reaches `host`, by the routing table; no packet is sent.
+/// It is none with a scope.
 pub(in super::super) fn towards(host: &str) -> Option<IpAddr> {
     const PORT: u16 = 9; // any
     let addresses = ronde_net::resolve(host, PORT).ok()?;
@@ -43,7 +49,8 @@ pub(in super::super) fn towards(host: &str) -> Option<IpAddr> {
         };
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(address).ok()?;
-        Some(socket.local_addr().ok()?.ip())
+        let own = socket.local_addr().ok()?.ip();
+        (!is_link_local(own)).then_some(own)
     })
 }
 
@@ -74,5 +81,14 @@ mod tests {
         assert!(error.contains("eth99") && error.contains("lo ("), "{error}");
         assert!(towards("127.0.0.1").unwrap().is_loopback());
         assert_eq!(towards("no-such-host.invalid"), None);
+    }
+
+    #[test]
+    fn a_link_local_address_is_not_one_for_other_hosts() {
+        let list = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        for line in list.lines().filter(|line| line.starts_with("fe80")) {
+            let interface = line.split_whitespace().last().unwrap();
+            assert_eq!(towards(&format!("fe80::1%{interface}")), None);
+        }
     }
 }
