@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Optional, Union
 
 import keras
+import numpy as np
 
 from .. import _ronde
+from ..common.elastic import is_seed
 from . import backend
-
-# Seeds of random layers stay different on the ranks.
-_SEED = "seed_generator_state"
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Broadcasts the variables of the model and its optimizer from rank ``root_rank``.
 
-    It does so at the beginning of training, or after the first batch if variables are created then.
+    It does so at the beginning of training, or after the first batch if variables of some rank are
+    created then. All ranks need the callback.
     ``local_variables`` are left out; ``device`` is a parameter of Horovod, and not used.
     """
 
@@ -41,8 +41,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.append(var)
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Broadcasts if the model is built."""
-        if self.model.built:
+        """Broadcasts if the model is built on all ranks."""
+        # A rank may have loaded the model, while others create its variables in the first batch.
+        if not self.broadcast_done and all(backend().allgather_object(self.model.built, name="model_built")):
             optimizer = getattr(self.model, "optimizer", None)
             if not getattr(optimizer, "built", True):
                 optimizer.build(self.model.trainable_variables)
@@ -62,7 +63,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         variables = [
             variable
             for variable in [*self.model.variables, *(optimizer.variables if optimizer is not None else ())]
-            if id(variable) not in local and _SEED not in getattr(variable, "path", "")
+            if id(variable) not in local and not is_seed(variable)
         ]
         front.broadcast_variables(variables, self.root_rank)
         self.broadcast_done = True
@@ -80,12 +81,15 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Replaces the numbers in ``logs`` by their averages."""
+        """Replaces the numbers and arrays in ``logs`` by their averages."""
         if not logs:
             return
         names = sorted(logs)
-        averages = backend().averages([float(logs[name]) for name in names], "metrics")
-        logs.update(zip(names, averages))
+        arrays = [np.asarray(keras.ops.convert_to_numpy(logs[name]), np.float64) for name in names]
+        averages = backend().averages(np.concatenate([array.ravel() for array in arrays]), "metrics")
+        ends = np.cumsum([array.size for array in arrays])
+        for name, array, part in zip(names, arrays, np.split(averages, ends[:-1])):
+            logs[name] = part.reshape(array.shape) if array.ndim else float(part[0])
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _ronde
 from ..common.basics import init, shutdown
-from ..common.elastic import ObjectState, parts_of, run_fn
+from ..common.elastic import ObjectState, is_seed, parts_of, run_fn
 from . import backend
 
 
@@ -78,7 +78,8 @@ class KerasState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        backend().broadcast_variables(self._variables(), 0)
+        shared = [variable for variable in self._variables() if not is_seed(variable)]
+        backend().broadcast_variables(shared, 0)
         self._save_variables()
         super().sync()
 

@@ -38,9 +38,11 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
         if key not in checked:
             check_same_tree(shared, process_set)
         checked.add(key)
+        # Optimizers of the same class may reduce in one program, at the same time.
+        number = library.number_in_program((options.name, process_set.process_set_id), gradients)
         reduced = hvd.allreduce_tree(
             shared,
-            f"{options.name}_Allreduce",
+            f"{options.name}_Allreduce" + (f".{number}" if number else ""),
             options.op,
             *options.factors,
             options.compression,

@@ -54,7 +54,8 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
             }
             check_same_model(descriptions, process_set)
         checked.add(key)
-        compressed = [options.compression.compress(gradients[index].contiguous()) for index in places]
+        compression = options.compression if size_of(process_set) > 1 else Compression.none
+        compressed = [compression.compress(gradients[index].contiguous()) for index in places]
         handle = send_batch_in_place(
             [tensor for tensor, _ in compressed],
             [name_of(index) for index in places],
@@ -65,7 +66,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
         reduced = hvd.synchronize(handle)
         hvd.mark_step()
         for index, tensor, (_, context) in zip(places, reduced, compressed):
-            results[index] = options.compression.decompress(tensor, context)
+            results[index] = compression.decompress(tensor, context)
         return results
 
     return reduce

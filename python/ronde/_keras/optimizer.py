@@ -6,7 +6,8 @@ saved model can be loaded without ronde.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 from . import backend
@@ -63,7 +64,7 @@ def _stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_
 
 def is_distributed(optimizer: Any) -> bool:
     """Whether an optimizer reduces gradients, or one in it does."""
-    inner = getattr(optimizer, "inner_optimizer", None)
+    inner = _inner_of(optimizer)
     return isinstance(optimizer, _Distributed) or (inner is not None and is_distributed(inner))
 
 
@@ -83,7 +84,13 @@ def _class_of(kind: type, options: Options) -> type:
     if issubclass(kind, keras.optimizers.LossScaleOptimizer):
         # It does not call `apply` on JAX.
         attributes["stateless_apply"] = _stateless_apply
-    return type(kind.__name__, (_Distributed, kind), attributes)
+    derived = type(kind.__name__, (_Distributed, kind), attributes)
+    package, _, registered = keras.saving.get_registered_name(kind).rpartition(">")
+    if package:
+        # So that a saved model has this name. The other class comes last: look-ups return it.
+        for one in (derived, kind):
+            keras.saving.register_keras_serializable(package, registered)(one)
+    return derived
 
 
 def _check_not_distributed(optimizer: Any) -> None:
@@ -105,18 +112,72 @@ def distributed(optimizer: Any, name: Optional[str], **arguments: Any) -> Any:
     _check_not_distributed(optimizer)
     options = Options(name or f"Distributed{type(optimizer).__name__}", **arguments)
     kind = _class_of(type(optimizer), options)
-    config = optimizer.get_config()
-    if "name" in config:
-        config["name"] = options.name
     if options.backward_passes_per_step > 1:
-        if config.get("gradient_accumulation_steps"):
+        if optimizer.gradient_accumulation_steps:
             raise ValueError(
                 "backward_passes_per_step and Keras' gradient_accumulation_steps have the same meaning: set one"
             )
-        if "inner_optimizer" in config:
+        if _inner_of(optimizer) is not None:
             _check_passes(options)
-        config["gradient_accumulation_steps"] = options.backward_passes_per_step
-    return kind.from_config(config)
+    is_of_sums = options.backward_passes_per_step > 1 and not options.average_aggregated_gradients
+    saved_name = options.name + (_OF_SUMS if is_of_sums else "")
+    return _copy_of(optimizer, kind, saved_name, options.backward_passes_per_step)
+
+
+#: End of the name of an optimizer that applies the sum of several passes, where Keras applies the
+#: average. Nothing else in the configuration could say so to :func:`load_model`.
+_OF_SUMS = "_of_sums"
+
+
+def _inner_of(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", None)
+
+
+#: Attributes that are not in the configuration: variables without weight decay.
+_EXCLUDED = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
+
+
+def _copy_of(optimizer: Any, kind: type, name: Optional[str] = None, passes: int = 1) -> Any:
+    """A new optimizer of class ``kind`` with the configuration of ``optimizer``.
+
+    Functions, and objects whose class is not registered, have no configuration that Keras can read.
+    So the new one gets the same schedule of learning rates, and a copy of the inner optimizer.
+    """
+    import keras
+
+    rate, inner = optimizer._learning_rate, _inner_of(optimizer)
+    has_variable = isinstance(rate, keras.Variable)
+    stand_ins: dict[str, Any] = {} if has_variable else {"_learning_rate": 0.0}
+    if inner is not None:
+        stand_ins["inner_optimizer"] = keras.optimizers.SGD(name="stand_in")
+    with _replaced(optimizer, stand_ins):
+        config = optimizer.get_config()
+    if not has_variable and "learning_rate" in config:
+        config["learning_rate"] = rate
+    if name is not None and "name" in config:
+        config["name"] = name
+    if passes > 1:
+        config["gradient_accumulation_steps"] = passes
+    copy = kind.from_config(config)
+    if inner is not None:
+        copy.inner_optimizer = _copy_of(inner, type(inner))
+    for attribute in _EXCLUDED:
+        if hasattr(optimizer, attribute):
+            setattr(copy, attribute, getattr(optimizer, attribute))
+    return copy
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, attributes: dict[str, Any]) -> Iterator[None]:
+    """Sets attributes for a while."""
+    before = {name: getattr(owner, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def move_outward(optimizer: Any) -> None:
@@ -125,7 +186,7 @@ def move_outward(optimizer: Any) -> None:
     Keras adds it for mixed_float16. It applies gradients only on ranks where they are finite: a
     distributed optimizer in it would wait for ever on the others.
     """
-    inner = getattr(optimizer, "inner_optimizer", None)
+    inner = _inner_of(optimizer)
     if not isinstance(inner, _Distributed) or isinstance(optimizer, _Distributed):
         return
     options = inner._options
@@ -163,5 +224,10 @@ def load_model(
     model = keras.models.load_model(filepath, custom_objects=objects)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
-        make_distributed(optimizer, compression=compression)
+        make_distributed(
+            optimizer,
+            compression=compression,
+            backward_passes_per_step=optimizer.gradient_accumulation_steps or 1,
+            average_aggregated_gradients=not optimizer.name.endswith(_OF_SUMS),
+        )
     return model

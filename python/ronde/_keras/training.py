@@ -17,23 +17,37 @@ _METHODS = ("fit", "train_on_batch")
 
 
 def wrap_methods() -> None:
-    """Wraps the methods of Keras' models, once.
+    """Wraps methods of Keras' classes, once.
 
-    Before the method, a LossScaleOptimizer that Keras has put around a distributed optimizer
-    becomes the distributed one. Errors of ronde's operations in a compiled step, for which the
-    backend has its own classes, are raised as Horovod's, after the end of an incomplete line of the
-    progress bar.
+    A LossScaleOptimizer around a distributed optimizer becomes the distributed one when it is
+    created, by Keras or by a program. In methods of models, errors of ronde's operations in a
+    compiled step, for which the backend has its own classes, are raised as Horovod's, after the end
+    of an incomplete line of the progress bar.
     """
-    for name in _METHODS:
-        method = getattr(keras.Model, name)
-        if not hasattr(method, "_is_of_ronde"):
-            setattr(keras.Model, name, _wrapped(method))
+    for owner, names, wrapped in (
+        (keras.Model, _METHODS, _training),
+        (keras.optimizers.LossScaleOptimizer, ("__init__",), _creation),
+    ):
+        for name in names:
+            method = getattr(owner, name)
+            if not hasattr(method, "_is_of_ronde"):
+                wrapper = wrapped(method)
+                wrapper._is_of_ronde = True
+                setattr(owner, name, wrapper)
 
 
-def _wrapped(method: Any) -> Any:
+def _creation(method: Any) -> Any:
+    @functools.wraps(method)
+    def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        method(optimizer, *args, **kwargs)
+        move_outward(optimizer)
+
+    return wrapper
+
+
+def _training(method: Any) -> Any:
     @functools.wraps(method)
     def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
-        move_outward(getattr(model, "optimizer", None))
         front = backend()
         try:
             return method(model, *args, **kwargs)
@@ -47,7 +61,6 @@ def _wrapped(method: Any) -> Any:
                 raise
             raise converted from error
 
-    wrapper._is_of_ronde = True
     return wrapper
 
 

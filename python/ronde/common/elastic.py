@@ -251,6 +251,12 @@ def parts_of(variables: Iterable[Any]) -> dict[str, str]:
     }
 
 
+def is_seed(variable: Any) -> bool:
+    """Whether a variable is the state of a seed generator of Keras. These stay different on the
+    ranks: with equal ones, Dropout would leave out the same units on all ranks."""
+    return "seed_generator_state" in getattr(variable, "path", "")
+
+
 def _difference(parts_of_ranks: list[dict[str, str]]) -> str:
     """Describes the first difference between the parts of rank 0's state and another rank's."""
     first = parts_of_ranks[0]

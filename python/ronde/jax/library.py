@@ -6,10 +6,12 @@ JAX.
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import re
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -19,6 +21,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from .. import _ronde
+from ..common.basics import HorovodBasics
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set, size_of, unregistered
 from ..common.reduce_ops import Sum
@@ -81,6 +84,8 @@ class How(NamedTuple):
     marks_step: bool = False
     #: Rows of the result of an allgather; none: as many from each rank as from this one.
     rows: Optional[int] = None
+    #: Number of the job if the shape of the result depends on its ranks, for JAX's caches.
+    job: int = 0
     #: Whether JAX keeps the operation in a program that does not use its results.
     has_effect: bool = True
 
@@ -118,6 +123,24 @@ def is_traced(arrays: Sequence[Any]) -> bool:
     """Whether some of them are of a function that JAX traces."""
     # A thousand arrays have few types.
     return any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, arrays)))
+
+
+#: Uses of keys in the programs that are being traced.
+_uses: weakref.WeakKeyDictionary[Any, collections.Counter[Any]] = weakref.WeakKeyDictionary()
+
+
+def number_in_program(key: Any, arrays: Sequence[Any]) -> int:
+    """Counts the uses of a key in the program that is being traced, from 0; always 0 outside of one.
+
+    Ranks that trace the same program count the same, whatever they traced before: in an elastic job,
+    new ranks trace programs that others have compiled.
+    """
+    trace = next((getattr(array, "_trace", None) for array in arrays if isinstance(array, jax.core.Tracer)), None)
+    if trace is None:
+        return 0
+    uses = _uses.setdefault(trace, collections.Counter())
+    uses[key] += 1
+    return uses[key] - 1
 
 
 def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -195,6 +218,8 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     """
     arrays = as_arrays(arrays)
     if not is_traced(arrays):
+        if how.kind not in (ALLREDUCE, BROADCAST):
+            how = how._replace(job=HorovodBasics.jobs)
         try:
             return jax.block_until_ready(_compiled(how, arrays))
         except ERRORS as error:

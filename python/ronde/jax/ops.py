@@ -19,6 +19,7 @@ from typing import Any, Optional
 import jax
 import jax.numpy as jnp
 
+from ..common import seat
 from ..common.process_sets import ProcessSet, global_process_set, size_of
 from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum, check_adasum
 from . import library
@@ -115,6 +116,11 @@ def _run(how: How, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(library.call(how, arrays))
 
 
+def _is_alone(process_set: ProcessSet, arrays: Sequence[Any]) -> bool:
+    """Whether this rank is the only one, and stays so: a program of an elastic job may get others."""
+    return size_of(process_set) == 1 and not (seat.is_elastic() and library.is_traced(arrays))
+
+
 def _reduction(op: Optional[int], process_set: ProcessSet) -> int:
     op = Average if op is None else op
     if op == Adasum:
@@ -180,7 +186,7 @@ def allreduce_tree(
         return tree
     arrays = library.as_arrays(leaves)
     contexts = None
-    if compression is not Compression.none:
+    if compression is not Compression.none and not _is_alone(process_set, arrays):
         arrays, contexts = zip(*map(compression.compress, arrays))
     (name,) = _named(name, "tree", arrays) or ("tree",)
     how = How(

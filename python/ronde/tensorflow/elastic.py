@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 import tensorflow as tf
 
-from ..common.elastic import ObjectState, parts_of, run_fn
+from ..common.elastic import ObjectState, is_seed, parts_of, run_fn
 from .errors import ERRORS, as_horovod_error
 from .functions import (
     allgather_object,
@@ -85,11 +85,14 @@ class _VariablesState(ObjectState):
             # Once: names of operations count up within a graph, and new ranks have a graph of their own.
             bcast = broadcast_object_fn(session=session)
             self._gather = allgather_object_fn("elastic", session)
-            self._broadcast = broadcast_variables(self._tracked(), root_rank=0)
+            self._broadcast = broadcast_variables(self._shared(), root_rank=0)
         super().__init__(bcast_object=bcast, get_rank=rank, **kwargs)
 
     def _tracked(self) -> list[Any]:
         raise NotImplementedError
+
+    def _shared(self) -> list[Any]:
+        return [variable for variable in self._tracked() if not is_seed(variable)]
 
     def _save_variables(self) -> None:
         tracked = self._tracked()
@@ -121,7 +124,7 @@ class _VariablesState(ObjectState):
     def sync(self) -> None:
         with _horovods_errors():
             if tf.executing_eagerly():
-                broadcast_variables(self._tracked(), root_rank=0)
+                broadcast_variables(self._shared(), root_rank=0)
             else:
                 self._session.run(self._broadcast)
             self._save_variables()

@@ -16,7 +16,7 @@ from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, Groups, check_adasum
 from ..common.util import split_list
 from . import library
-from .compression import Compressor
+from .compression import Compression, Compressor
 from .models import name_of, number_of
 from .reduce import check_sparse
 from .util import unconverted
@@ -182,14 +182,16 @@ def _submit_dense(
     wait: _Wait,
 ) -> None:
     compressed, uses = [], []
+    # Gradients that stay on this rank need not lose precision.
+    compression = how.compression if library.is_reduced(how.process_set) else Compression.none
     for place in places:
-        tensor, context = how.compression.compress(gradients[place])
+        tensor, context = compression.compress(gradients[place])
         compressed.append(tensor)
 
         def use(result: tf.Tensor, place: int = place, context: Any = context, shape: Any = tensor.shape) -> None:
             if not tf.executing_eagerly():
                 result.set_shape(shape)
-            results[place] = how.compression.decompress(result, context)
+            results[place] = compression.decompress(result, context)
 
         uses.append(use)
     token = library.submit(

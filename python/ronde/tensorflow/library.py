@@ -216,6 +216,11 @@ def _changes() -> bool:
     return seat.is_elastic() and not tf.executing_eagerly()
 
 
+def is_reduced(process_set: ProcessSet) -> bool:
+    """Whether tensors of this rank may meet those of other ranks."""
+    return _changes() or (size_of(process_set) > 1 and bool(process_set.included()))
+
+
 def count_of(process_set: ProcessSet, dtype: Any) -> tf.Tensor:
     """Number of ranks; in a graph of an elastic job, that when it runs."""
     count = query(SIZE, set_id_of(process_set)) if _changes() else size_of(process_set)

@@ -118,6 +118,27 @@ def test_a_job_is_joined_again():
     )
 
 
+RESIZED = """
+import os
+import jax.numpy as jnp
+import ronde.jax as hvd
+hvd.init()
+assert hvd.allgather(jnp.ones(4)).shape == (8,) and hvd.reducescatter(jnp.ones(4)).shape == (2,)
+hvd.shutdown()
+for name in [name for name in os.environ if name.startswith(("HOROVOD_", "RONDE_"))]:
+    del os.environ[name]
+hvd.init()
+assert hvd.size() == 1
+assert hvd.allgather(jnp.ones(4)).tolist() == [1.0] * 4 and hvd.reducescatter(jnp.ones(4)).tolist() == [1.0] * 4
+"""
+
+
+def test_a_job_with_fewer_ranks_on_jax():
+    for rank in start(RESIZED):
+        _, errors = rank.communicate(timeout=SECONDS)
+        assert rank.returncode == 0, errors
+
+
 DIES = """
 import os, sys, numpy as np, keras
 import ronde.keras as hvd

@@ -231,6 +231,16 @@ def test_process_sets_and_join(jax, hvd, run):
     hvd.barrier()
 
 
+def test_arrays_that_stay_on_a_rank_are_not_compressed(jax, hvd, run):
+    n = hvd.size()
+    sets = [hvd.add_process_set([rank]) for rank in range(n)] if n > 1 else [hvd.global_process_set]
+    how = {"compression": hvd.Compression.fp16, "process_set": sets[hvd.rank()]}
+    x = np.float32(0.1)
+    assert run(lambda tree: hvd.allreduce_tree(tree, "alone", **how), [x])[0] == x
+    for one in sets if n > 1 else ():
+        hvd.remove_process_set(one)
+
+
 def test_adasum(jax, hvd, run):
     if hvd.size() & (hvd.size() - 1):
         with pytest.raises(NotImplementedError, match="2, 4, 8"):

@@ -47,6 +47,71 @@ def test_ranks_train_as_one_process_with_the_joined_batch(keras, hvd, model_of, 
     assert largest_difference(model, alone) < 1e-5
 
 
+def test_a_model_that_only_rank_0_has_built(keras, hvd):
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9)), loss="mse")
+    if hvd.rank() == 0:
+        model.build((None, 4))
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    for _ in range(2):
+        model.fit(*data(hvd.rank()), batch_size=8, verbose=0, callbacks=[callback])
+    assert callback.broadcast_done and equal_on_all_ranks(hvd, model)
+
+
+@pytest.fixture
+def schedule_of(keras):
+    class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.05 / (1 + keras.ops.cast(step, "float32"))
+
+    return {"schedule": Schedule, "function": lambda: lambda: 0.05}
+
+
+@pytest.mark.parametrize("rate", ["schedule", "function"])
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_learning_rates_without_a_configuration(keras, hvd, model_of, schedule_of, rate, is_scaled):
+    class Own(keras.optimizers.SGD):
+        pass
+
+    def optimizer():
+        own = Own(schedule_of[rate](), momentum=0.9)
+        return keras.optimizers.LossScaleOptimizer(own) if is_scaled else own
+
+    given = optimizer()
+    model, alone = model_of(0, hvd.DistributedOptimizer(given)), model_of(0, optimizer())
+    for one in (model, alone):
+        one.fit(*data(), batch_size=8, verbose=0, shuffle=False)
+    assert largest_difference(model, alone) < 1e-6
+    inner = getattr(given, "inner_optimizer", given)
+    assert type(inner) is Own and callable(inner._learning_rate) and not given.built
+
+
+def test_variables_without_weight_decay(keras, hvd, model_of):
+    trained = []
+    for make in (hvd.DistributedOptimizer, lambda optimizer: optimizer):
+        model = model_of(0)
+        optimizer = keras.optimizers.AdamW(0.01, weight_decay=5.0)
+        optimizer.exclude_from_weight_decay(var_list=[model.layers[0].kernel], var_names=["bias"])
+        model.compile(optimizer=make(optimizer), loss="mse")
+        model.fit(*data(), batch_size=8, verbose=0, shuffle=False)
+        trained.append(model)
+    assert largest_difference(*trained) < 1e-5
+
+
+def test_gradients_that_stay_on_a_rank_are_not_compressed(keras, hvd, model_of):
+    n = hvd.size()
+    sets = [hvd.add_process_set([rank]) for rank in range(n)] if n > 1 else [hvd.global_process_set]
+    arguments = {"compression": hvd.Compression.fp16, "process_set": sets[hvd.rank()]}
+    model = model_of(0, hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), **arguments))
+    alone = model_of(0, keras.optimizers.SGD(0.05))
+    for one in (model, alone):
+        one.fit(*data(hvd.rank()), batch_size=8, verbose=0, shuffle=False)
+    assert largest_difference(model, alone) < 1e-6
+    for one in sets if n > 1 else ():
+        hvd.remove_process_set(one)
+
+
 @pytest.mark.parametrize("average", [True, False])
 def test_backward_passes(keras, hvd, model_of, average):
     optimizer = hvd.DistributedOptimizer(
@@ -135,6 +200,14 @@ def test_metrics_are_averaged(keras, hvd, model_of):
     callback.on_epoch_end(0, None)
 
 
+def test_metrics_that_are_vectors(keras, hvd):
+    logs = {"f1": np.array([[hvd.rank(), 1.0]]), "loss": 2.0, "last": keras.ops.convert_to_tensor([1.0, hvd.rank()])}
+    hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+    mean = (hvd.size() - 1) / 2
+    assert logs["f1"].tolist() == [[mean, 1.0]] and logs["last"].tolist() == [1.0, mean]
+    assert logs["loss"] == 2.0 and isinstance(logs["loss"], float)
+
+
 def test_learning_rates(keras, hvd, model_of):
     seen = []
 
@@ -197,6 +270,70 @@ def test_a_custom_optimizer_is_loaded(keras, hvd, model_of, tmp_path):
         hvd.DistributedOptimizer(loaded.optimizer)
 
 
+def test_a_registered_optimizer_is_saved_under_its_name(keras, hvd, model_of, tmp_path):
+    @keras.saving.register_keras_serializable("my", "half")
+    class Halved(keras.optimizers.SGD):
+        pass
+
+    model = model_of(0, hvd.DistributedOptimizer(Halved(0.1)))
+    model.fit(*data(), batch_size=8, verbose=0)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    assert type(keras.models.load_model(path).optimizer) is Halved
+    assert isinstance(hvd.load_model(path).optimizer, Halved)
+    assert keras.saving.get_registered_object("my>half") is Halved
+
+
+@pytest.mark.parametrize("average", [True, False, None])
+def test_passes_of_a_loaded_model(keras, hvd, model_of, tmp_path, average):
+    if average is None:
+        arguments, sgd = {}, keras.optimizers.SGD(0.01, gradient_accumulation_steps=2)
+    else:
+        arguments = {"backward_passes_per_step": 2, "average_aggregated_gradients": average}
+        sgd = keras.optimizers.SGD(0.01)
+    model = model_of(0, hvd.DistributedOptimizer(sgd, **arguments))
+    path = tmp_path / "model.keras"
+    x, y = data(hvd.rank(), 8)
+    model.train_on_batch(x, y)
+    model.save(path)
+    loaded = hvd.load_model(path)
+    before = model.get_weights()
+    for one in (model, loaded):
+        one.train_on_batch(x, y)
+    assert any((one != other).any() for one, other in zip(model.get_weights(), before))
+    assert largest_difference(model, loaded) < 1e-6 and equal_on_all_ranks(hvd, loaded)
+
+
+def test_two_optimizers_in_one_program(keras, hvd):
+    if keras.backend.backend() != "jax":
+        pytest.skip("names in TensorFlow's graphs are unique, and torch compiles none")
+    import re
+
+    import jax
+
+    variables = [keras.Variable(np.ones(2)) for _ in range(2)]
+    optimizers = [hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), name="pair") for _ in variables]
+    for optimizer, variable in zip(optimizers, variables):
+        optimizer.build([variable])
+
+    @jax.jit
+    def step(gradients):
+        return [
+            optimizer.stateless_apply([one.value for one in optimizer.variables], [gradient], [variable.value])[0]
+            for optimizer, variable, gradient in zip(optimizers, variables, gradients)
+        ]
+
+    gradients = [np.full(2, hvd.rank() + place, "float32") for place in range(2)]
+    # Also when the program is traced again.
+    for _ in range(2):
+        jax.clear_caches()
+        names = re.findall(r'names = "([^"]*)"', step.lower(gradients).as_text())
+        assert sorted(names) == ["pair_Allreduce.1['/grads_0']", "pair_Allreduce['/grads_0']"]
+    mean = (hvd.size() - 1) / 2
+    for place, (result,) in enumerate(step(gradients)):
+        np.testing.assert_allclose(result, [1 - 0.5 * (mean + place)] * 2)
+
+
 def test_values(keras, hvd):
     numpy = keras.ops.convert_to_numpy
     rank, n = hvd.rank(), hvd.size()
@@ -243,6 +380,29 @@ def test_elastic_state(keras, hvd, model_of):
         hvd.elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]))
 
 
+@pytest.mark.parametrize("name", ["keras", "tensorflow"])
+def test_an_elastic_state_keeps_seeds_different(keras, hvd, name):
+    if name == "tensorflow":
+        if keras.backend.backend() != "tensorflow":
+            pytest.skip("a state of TensorFlow")
+        from ronde.tensorflow.elastic import TensorFlowKerasState as State
+    else:
+        State = hvd.elastic.KerasState
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    (seed,) = (variable for variable in model.variables if "seed_generator_state" in variable.path)
+    before = keras.ops.convert_to_numpy(seed).tolist()
+    state = State(model)
+    state.sync()
+    assert equal_on_all_ranks(hvd, model.layers[-1])
+    assert keras.ops.convert_to_numpy(seed).tolist() == before
+    assert len({str(one) for one in hvd.allgather_object(before)}) == hvd.size()
+    seed.assign(np.zeros_like(before))
+    state.restore()
+    assert keras.ops.convert_to_numpy(seed).tolist() == before
+
+
 def test_elastic_training(keras, hvd, model_of):
     model = model_of(hvd.rank(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
     state = hvd.elastic.KerasState(model, epoch=0, batch=0)
@@ -287,6 +447,17 @@ def test_a_loss_scale_around_a_distributed_optimizer(keras, hvd, model_of):
     around.train_on_batch(x, y * np.inf if hvd.rank() == 0 else y)
     for one, other in zip(around.get_weights(), before):
         np.testing.assert_array_equal(one, other)
+    # Also in a loop without Keras.
+    optimizer, variable = scaled(hvd.DistributedOptimizer(sgd(0.1))), keras.Variable(np.ones(2))
+    optimizer.build([variable])
+    gradient, result = keras.ops.full([2], np.inf if hvd.rank() == 0 else 1.0), variable
+    if keras.backend.backend() == "jax":
+        state = [one.value for one in optimizer.variables]
+        (result,), _ = optimizer.stateless_apply(state, [gradient], [variable.value])
+    else:
+        optimizer.apply([gradient], [variable])
+    of_ranks = hvd.allgather_object(keras.ops.convert_to_numpy(result).tolist())
+    assert of_ranks == [[1.0, 1.0]] * hvd.size()
     passes = hvd.DistributedOptimizer(sgd(0.1), backward_passes_per_step=2)
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         model_of(0, scaled(passes)).fit(x, y, verbose=0)

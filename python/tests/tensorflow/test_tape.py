@@ -157,6 +157,21 @@ def test_process_set(tf, hvd, run, variables):
     hvd.remove_process_set(part)
 
 
+def test_gradients_that_stay_on_a_rank_are_not_compressed(tf, hvd, run):
+    part = hvd.add_process_set([0]) if hvd.size() > 1 else hvd.global_process_set
+    variable = tf.Variable(1.0)
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = variable * 0.1
+        tape = hvd.DistributedGradientTape(tape, compression=hvd.Compression.fp16, process_set=part)
+        return tape.gradient(loss, variable)
+
+    assert run(step).numpy() == np.float32(0.1)
+    if part is not hvd.global_process_set:
+        hvd.remove_process_set(part)
+
+
 def test_two_tapes_in_one_function(tf, hvd):
     one, other = tf.Variable(tf.ones([2])), tf.Variable(tf.ones([3]))
 
