@@ -5,6 +5,11 @@ use std::time::Duration;
 use ronde_tuner::{STATE_MODEL, State};
 
 use super::*;
+use crate::clock::Nanos;
+use crate::negotiation::OpKind;
+use crate::tensor::Dtype;
+use crate::timeline::Item;
+use crate::timeline::step_meter::{ExecutedBatch, Step, StepMeter};
 
 /// Job whose fusion threshold is tuned, without a trace.
 struct Job {
@@ -376,4 +381,65 @@ fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
     job.train(700);
     assert_eq!(job.settings, before);
     assert!(job.progress.is_stopped() && job.autotune.given_up);
+}
+
+/// A job whose steps are measured, in which the network stalls at all settings but the start: each
+/// 15th step takes 280 ms longer.
+struct StallingJob {
+    job: Job,
+    meter: StepMeter,
+    now: Nanos,
+}
+
+impl StallingJob {
+    fn step(&mut self, start: &Settings) {
+        let job = &mut self.job;
+        job.steps += 1;
+        let is_stalled = job.settings != *start && job.steps.is_multiple_of(15);
+        let stall_ms = if is_stalled { 280.0 } else { 0.0 };
+        let ns = |ms: f64| (ms * 1e6) as u64;
+        self.meter.cycle(self.now, ns(0.1));
+        self.now.0 += ns(best_ms(0, &job.settings) + stall_ms);
+        let batch = ExecutedBatch {
+            ended: self.now,
+            collective_ns: ns(1.0 + stall_ms),
+            wait_ns: 0,
+        };
+        let tensor = |n: usize| Item::new(&format!("g{n}"), OpKind::Allreduce, Dtype::F32, 1 << n);
+        let Some(Step::Sample(sample)) = self.meter.executed(&batch, (10..20).map(tensor)) else {
+            return;
+        };
+        if let Some(next) = job.autotune.on_step(&sample, &mut job.tracer) {
+            job.settings = next;
+            self.meter.settings_change();
+        }
+    }
+}
+
+#[test]
+fn a_setting_whose_stalls_make_it_slower_is_not_kept() {
+    let job = Job::new(&[]);
+    let start = job.settings;
+    let mut stalling = StallingJob {
+        job,
+        meter: StepMeter::new(),
+        now: Nanos(0),
+    };
+    let mut others = 0;
+    for _ in 0..STEPS_MAX {
+        stalling.step(&start);
+        others += u32::from(stalling.job.settings != start);
+        if stalling.job.report().verdict.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(200)); // for the proposals' thread
+    }
+    assert!(others > 10, "{others} steps at other settings");
+    for _ in 0..2000 {
+        stalling.step(&start);
+    }
+    // Without stalls the others are faster by up to 28 %.
+    let verdict = stalling.job.report().verdict.unwrap();
+    assert!(verdict.kept_default, "{verdict}");
+    assert_eq!(stalling.job.settings, start);
 }
