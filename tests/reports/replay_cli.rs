@@ -257,11 +257,17 @@ fn other_networks_and_more_ranks() {
     ] {
         assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
     }
-    // Of a recording with hierarchical allreduces only such are predicted.
+    // Of a recording with hierarchical allreduces only such are predicted, as they were recorded.
     let hierarchical = PROFILE.replacen('{', r#"{"is_hierarchical": true, "#, 1);
     std::fs::write(folder.path().join("p.json"), hierarchical).unwrap();
-    let output = replay(folder.path(), &arguments);
-    assert_eq!(stdout(&output).lines().count(), 1 + 2 * (2 + 2));
+    let refused = ["--ranks", "recorded as hierarchical ones"];
+    assert_fails(&replay(folder.path(), &arguments), 2, &refused);
+    let settings = [&arguments[..5], &["--csv", "-"]].concat();
+    let output = replay(folder.path(), &settings);
+    let csv = stdout(&output);
+    let column = |line: &str| line.split(',').nth(3).map(str::to_owned);
+    let columns: Vec<_> = csv.lines().filter_map(column).collect();
+    assert_eq!(columns, ["hierarchical_allreduce", "1", "1"], "{csv}");
     let warned = unwrapped(&String::from_utf8_lossy(&output.stderr));
     assert!(warned.contains("recorded as hierarchical ones"), "{warned}");
 }
