@@ -161,7 +161,9 @@ impl Launches {
         self.launched.clear();
         let is_over = || self.in_flight() == 0;
         let answered = || self.shared.answered.load(Ordering::Acquire);
-        let mut patience = match (why.is_orderly(), answered()) {
+        // A rank that has left has done its part.
+        let is_left = |error: &Error| matches!(error, Error::Peer(PeerError::Left { .. }));
+        let mut patience = match (why.is_orderly() || is_left(why), answered()) {
             (false, _) => Duration::ZERO,
             (true, 0) => ORDERLY_PATIENCE,
             (true, _) => EARLY_PATIENCE,
@@ -175,8 +177,6 @@ impl Launches {
             if has_ended {
                 break;
             }
-            // A rank that has left has done its part.
-            let is_left = |error: &Error| matches!(error, Error::Peer(PeerError::Left { .. }));
             let failure = collective.check().and_then(|()| check_peers()).err();
             if let Some(error) = failure.filter(|error| !is_left(error)) {
                 why = error;

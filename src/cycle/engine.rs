@@ -148,9 +148,12 @@ impl Engine {
                 let slice = deadline.map_or(WAIT_SLICE, |end| {
                     (end - self.queue.clock.now()).min(WAIT_SLICE)
                 });
-                self.queue
-                    .completions()
-                    .sleep(slice, || if ticket.is_done() { None } else { free() })
+                // A ticket that is done by now may have been announced before this thread sleeps.
+                let look = || match ticket.is_done() {
+                    true => Some(None),
+                    false => free().map(Some),
+                };
+                self.queue.completions().sleep(slice, look).flatten()
             });
             if let Some(mut cycle) = driven {
                 self.queue.doorbell.present(true);

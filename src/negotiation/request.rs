@@ -93,7 +93,10 @@ impl Params {
 
     /// Bytes of one row: the elements with the same index in the first dimension.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
+        match self.kind.moves_data() {
+            true => self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes(),
+            false => 0, // the shape may be a list of ranks
+        }
     }
 
     /// Returns the first parameter in which `other` differs, with both values: name, here, there.

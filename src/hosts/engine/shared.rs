@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code)] // moves reference counts between threads
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -153,7 +153,12 @@ impl Shared {
             // The thread that drives has not seen the latest command, if it sleeps.
             self.waker.wake();
             self.sleepers.fetch_add(1, Ordering::Relaxed);
-            state = wait_timeout(&self.news, state, left);
+            // Pairs with the fence in `step`: either that thread sees the sleeper, or this one sees
+            // what it has completed.
+            fence(Ordering::SeqCst);
+            if !is_there() {
+                state = wait_timeout(&self.news, state, left);
+            }
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -232,10 +237,13 @@ impl Turn<'_> {
         let has_ended = tasks.poll();
         tasks.flush();
         let has_moved = tasks.world().take_moved();
-        if has_ended && self.shared.sleepers.load(Ordering::Relaxed) > 0 {
-            // Under the lock, so that no caller is between its look and its sleep.
-            let _state = lock(&self.shared.state);
-            self.shared.news.notify_all();
+        if has_ended {
+            fence(Ordering::SeqCst);
+            if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
+                // Under the lock, so that no caller is between its look and its sleep.
+                let _state = lock(&self.shared.state);
+                self.shared.news.notify_all();
+            }
         }
         has_commands || has_moved || has_ended
     }
