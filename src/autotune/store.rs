@@ -36,10 +36,8 @@ pub(super) struct Store {
     /// Jobs whose verdict a drift has refuted; the file keeps it, since the next run compares it
     /// anew.
     refuted: BTreeSet<Key>,
-    /// What the file has of this job.
+    /// The state in the file, if it is a state of this job.
     saved: Option<State>,
-    /// Comparisons in the file, if it is of this job and steps of another signature.
-    contests: u32,
 }
 
 /// Whether a state of the key `one` is of the job with the key `other`, perhaps of steps of another
@@ -64,7 +62,6 @@ impl Store {
             decided: BTreeMap::new(),
             refuted: BTreeSet::new(),
             saved: None,
-            contests: 0,
         }
     }
 
@@ -118,10 +115,10 @@ impl Store {
         found
     }
 
-    /// Comparisons that earlier runs of this job have begun for steps of other signatures, as far
-    /// as the file says so: they share one error.
+    /// Comparisons that this job and its earlier runs have begun, as far as the file says so: they
+    /// share one error.
     pub(super) fn contests(&self) -> u32 {
-        self.contests
+        self.saved.as_ref().map_or(0, |state| state.contests)
     }
 
     /// Reads the state from the file; only once, because later the file contains what this process
@@ -154,7 +151,6 @@ impl Store {
                  it is replaced at the verdict or at the end"
             );
             if is_of_job(&state.key, key) {
-                self.contests = state.contests;
                 self.saved = Some(state.clone());
             }
             memory::remember(state); // it may be of a signature that occurs later
@@ -181,11 +177,11 @@ impl Store {
         let mut state = session.state(key, &date);
         state.contests = state.contests.max(contests);
         memory::count_contests(state.contests);
-        if let Some(saved) = self
-            .saved
-            .clone()
-            .filter(|saved| !in_file && saved.contests < contests)
+        if !in_file
+            && let Some(saved) = &self.saved
+            && saved.contests < contests
         {
+            let saved = saved.clone();
             self.save(State { contests, ..saved });
         }
         if state.verdict.is_some() {

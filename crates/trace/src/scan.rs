@@ -20,8 +20,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 
 /// Maximum size of the window; a longer object is not accepted as an event.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
-/// Most bytes that are read in vain, as a multiple of those of the text.
-const VAIN_MAX: u64 = 4;
+/// Most bytes that are read of elements without an end, as a multiple of the bytes of the text.
+const UNFINISHED_MAX: u64 = 4;
 
 /// Receives the results of a scan.
 pub(super) trait Sink {
@@ -75,8 +75,8 @@ pub(super) struct Scanner<R> {
     state: State,
     /// Start of the damage that is being skipped, and its kind.
     lost: Option<(u64, Complaint)>,
-    /// Bytes that were read in vain, in search of the end of an element.
-    vain: u64,
+    /// Bytes that were read of elements without an end.
+    unfinished: u64,
     seen: Seen,
 }
 
@@ -94,7 +94,7 @@ impl<R: Read> Scanner<R> {
             ended: false,
             state: State::Start,
             lost: None,
-            vain: 0,
+            unfinished: 0,
             seen: Seen::default(),
         }
     }
@@ -263,8 +263,9 @@ impl<R: Read> Scanner<R> {
         } else {
             Complaint::TooLong
         };
-        self.vain += (self.filled - self.at) as u64;
-        if self.vain > VAIN_MAX * (self.offset + self.filled as u64 + EVENT_BYTES_MAX as u64) {
+        self.unfinished += (self.filled - self.at) as u64;
+        let text = self.offset + self.filled as u64 + EVENT_BYTES_MAX as u64;
+        if self.unfinished > UNFINISHED_MAX * text {
             self.lose(complaint, sink);
             self.at = self.filled;
             return self.fill(sink);

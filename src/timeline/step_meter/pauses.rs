@@ -34,12 +34,13 @@ impl Pauses {
         let limit_ns = (sorted[Self::RECENT / 2] * Self::FACTOR)
             .max(sorted[Self::RECENT / 2] + Self::MARGIN_NS);
         let is_long = known && step_ns.saturating_sub(communication_ns) > limit_ns;
-        let expected = std::mem::replace(&mut self.expects_change, is_long);
-        if is_long && !expected {
+        let is_pause = is_long && !self.expects_change;
+        self.expects_change = is_pause;
+        if is_pause {
             return true;
         }
         if is_long {
-            (self.count, self.expects_change) = (0, false);
+            self.count = 0;
         }
         self.recent_ns[self.count % Self::RECENT] = step_ns;
         self.count += 1;

@@ -158,6 +158,13 @@ fn ranks_that_come_after_a_refusal_are_told_the_reason() {
     }
 }
 
+fn assert_all_join(configs: Vec<Config>) {
+    as_ranks(configs, |config| {
+        let (mesh, _) = join(&config).unwrap();
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
 #[test]
 fn ranks_try_all_addresses_of_rank_0() {
     let reached = free_address("127.0.0.1");
@@ -169,10 +176,7 @@ fn ranks_try_all_addresses_of_rank_0() {
     // Rank 0's own first address is another one.
     all[0].server.set_ip([127, 0, 0, 3].into());
     all[0].further = vec![reached];
-    as_ranks(all, |config| {
-        let (mesh, _) = join(&config).unwrap();
-        assert_eq!(mesh.check(), Ok(()));
-    });
+    assert_all_join(all);
 }
 
 #[test]
@@ -181,10 +185,7 @@ fn rank_0_listens_at_the_addresses_that_it_has() {
     all[0].further = vec![all[0].server];
     // An address of documentation, which no host has.
     all[0].server.set_ip([192, 0, 2, 1].into());
-    as_ranks(all, |config| {
-        let (mesh, _) = join(&config).unwrap();
-        assert_eq!(mesh.check(), Ok(()));
-    });
+    assert_all_join(all);
 }
 
 #[test]

@@ -101,7 +101,10 @@ fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
             apart / 1_000_000_000
         ));
     }
-    tensors_differ(one, other, is_segment)
+    if !is_segment && share_no_tensor(one, other) {
+        return Some("they have no tensor in common".to_owned());
+    }
+    sizes_differ(one, other)
 }
 
 /// Nanoseconds on the wall clock from the end of the earlier recording to the start of the later;
@@ -119,9 +122,8 @@ fn apart_ns(one: &RankRecord, other: &RankRecord) -> Option<i64> {
     Some(a.0.max(b.0).saturating_sub(a.1.min(b.1))).filter(|&apart| apart > 0)
 }
 
-/// Whether both files have many tensors and none in common, or an allreduce of one name differs in
-/// size.
-fn tensors_differ(one: &RankRecord, other: &RankRecord, is_segment: bool) -> Option<String> {
+/// Whether both files have tensors and none in common.
+fn share_no_tensor(one: &RankRecord, other: &RankRecord) -> bool {
     let names = |record: &RankRecord| -> HashSet<Box<str>> {
         let travelled = record.names.iter().zip(&record.travelled);
         travelled
@@ -130,9 +132,11 @@ fn tensors_differ(one: &RankRecord, other: &RankRecord, is_segment: bool) -> Opt
             .collect()
     };
     let (here, there) = (names(one), names(other));
-    if !is_segment && !here.is_empty() && !there.is_empty() && here.is_disjoint(&there) {
-        return Some("they have no tensor in common".to_owned());
-    }
+    !here.is_empty() && !there.is_empty() && here.is_disjoint(&there)
+}
+
+/// Whether most allreduces that both files have differ in size.
+fn sizes_differ(one: &RankRecord, other: &RankRecord) -> Option<String> {
     if !matches!(one.source.format, Format::Horovod | Format::Ronde) {
         return None;
     }
