@@ -20,15 +20,19 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
+from interleave import ROOT, rotated  # noqa: E402
+
 RONDE = os.environ.get("RONDE", ROOT / "target/release/ronde")
 JOBS = {
     "resnet50": "--model resnet50 -np 2 --compute-ms 40 --link 1000,2.5",
     "vgg16": "--model vgg16 -np 2 --compute-ms 40 --link 200,1",
     "high-latency": "--model resnet50 -np 2 --compute-ms 20 --link 15000,10",
     "bare": "--model resnet50 -np 2 --compute-ms 40",
+    "readme": "--model bert-base -np 2 --compute-ms 40 --link 15000,10",
 }
 FUSION_MB = [0, 1, 4, 16, 32, 64, 128, 256]
 CYCLE_MS = [0.5, 1, 5, 10, 25, 100]
@@ -82,10 +86,13 @@ def tuned_runs(job, best, about_ms, runs):
             verdict = report["autotune"]
             chosen = verdict["settings"] or {}
             cell = (chosen.get("fusion_threshold_bytes", DEFAULT[0] * 2**20) / 2**20, chosen.get("cycle_time_ms", DEFAULT[1]))
-            ours, its = zip(*((fixed(job, *cell, about_ms), fixed(job, *best, about_ms)) for _ in range(3)))
-            ratio = statistics.median(ours) / statistics.median(its)
-            row = {"start": start, "seed": seed, "chosen": cell, "ms": statistics.median(ours), "best_ms": statistics.median(its)}
-            yield {**row, "ratio": ratio, "autotune": verdict}
+            times = {"chosen": [], "best": []}
+            for number in range(3):
+                for name, settings in rotated([("chosen", cell), ("best", best)], number):
+                    times[name].append(fixed(job, *settings, about_ms))
+            ms, best_ms = (statistics.median(times[name]) for name in ("chosen", "best"))
+            row = {"start": start, "seed": seed, "chosen": cell, "ms": ms, "best_ms": best_ms}
+            yield {**row, "ratio": ms / best_ms, "autotune": verdict}
 
 
 def measure(name, runs):

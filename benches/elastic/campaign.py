@@ -158,8 +158,8 @@ def main():
         failed = campaign(options)
     if options.hosts == 1 and options.replay is None:
         record, pairs = Record(options, "overhead"), []
-        for _ in range(options.pairs):
-            pairs.append(overhead.pair(options.folder))
+        for number in range(options.pairs):
+            pairs.append(overhead.pair(options.folder, number))
             record.write(pairs=pairs)
     failed += count_resets(options) + train_digits(options)
     sys.exit(1 if failed else 0)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+from interleave import rotated
 from logs import Logs
 from training import COMMIT_STEPS
 
@@ -18,10 +19,10 @@ RANKS = 2
 WAYS = {"plain": [], "elastic": ["--min-np", "1"]}
 
 
-def pair(parent):
-    """Both jobs, one after the other: median time of a step in ms, and CPU time of the whole job in
-    seconds."""
-    return {way: job(parent, flags) for way, flags in WAYS.items()}
+def pair(parent, number):
+    """Both jobs, one after the other, beginning with the other one in each pair: median time of a
+    step in ms, and CPU time of the whole job in seconds."""
+    return {way: job(parent, WAYS[way]) for way in rotated(WAYS, number)}
 
 
 def job(parent, flags):

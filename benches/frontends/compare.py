@@ -6,12 +6,14 @@ training steps with the frameworks' own communication; writes DIR/frontends.json
         [--out results/frontends]
 
 Runs with the Python that has TensorFlow, JAX and the installed ronde. In each round every job is
-started once, in turn, so that all variants see the same machine; `--add` adds rounds to those of
-earlier runs. Files are written after each round. A round's value is the median step
-of the slowest rank; ratios are of one round; a cell is the median over rounds.
+started once, in turn, beginning with the next one each time, and so are the variants within a job:
+all see the same machine. `--add` adds rounds to those of earlier runs. Files are written after each
+round. A round's value is the median over steps of the slowest rank's time; ratios are of one round;
+a cell is the median over rounds.
 """
 import argparse
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -23,7 +25,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
-from interleave import ROOT, circumstances, run, spread  # noqa: E402
+from interleave import ROOT, circumstances, rotated, run, spread, write_page  # noqa: E402
 from timing import ALONE, GRADIENTS, PEER, RONDE, SMALL  # noqa: E402
 
 ROWS = ["gradients", "small", "training", "delayed"]
@@ -54,10 +56,11 @@ def free_ports():
 
 
 class Runner:
-    """Starts the jobs of a round. `call`: the program of benches/frontends/main.rs."""
+    """Starts the jobs of round `number`. `call`: the program of benches/frontends/main.rs."""
 
-    def __init__(self, folder, steps, call):
+    def __init__(self, folder, steps, call, number):
         self.folder, self.steps, self.call = pathlib.Path(folder), steps, call
+        self.number = number
 
     def ranks(self, count, *command, **environment):
         launcher = [sys.executable, "-m", "ronde", "run", "-np", count, "--no-prefix", "--"]
@@ -74,8 +77,8 @@ class Runner:
         """Medians of the variants of a job, ms."""
         out = self.folder / "rank0.json"
         more = ["--port", free_ports()] if with_peer else []
-        command = [sys.executable, PROGRAMS[name], job, "--out", out, "--steps", self.steps, *more]
-        self.ranks(count, *command, **environment)
+        command = [sys.executable, PROGRAMS[name], job, "--out", out, "--steps", self.steps]
+        self.ranks(count, *command, "--round", self.number, *more, **environment)
         return json.loads(out.read_text())
 
     def round(self, rows):
@@ -83,15 +86,18 @@ class Runner:
         values = {}
         for row, shapes in (("gradients", GRADIENTS), ("small", SMALL)):
             if row in rows:
-                values[row] = {"Rust": self.rust(shapes)}
-                for name in PROGRAMS:
-                    values[row].update(labelled(name, self.front(name, row)))
+                values[row] = {}
+                for name in rotated(["Rust", *PROGRAMS], self.number):
+                    if name == "Rust":
+                        values[row][name] = self.rust(shapes)
+                    else:
+                        values[row].update(labelled(name, self.front(name, row)))
         if "training" in rows:
             values["training"] = {}
-            for name in PROGRAMS:
-                both = self.front(name, "training", with_peer=True)
-                both["one process"] = self.front(name, "training", count=1)[ALONE]
-                values["training"].update(labelled(name, both))
+            for name, count in rotated(itertools.product(PROGRAMS, (2, 1)), self.number):
+                ways = self.front(name, "training", count, with_peer=count > 1)
+                ways = ways if count > 1 else {"one process": ways[ALONE]}
+                values["training"].update(labelled(name, ways))
         if "delayed" in rows:
             # A long cycle: all gradients are there when it begins.
             slow = {"RONDE_LINK": f"{1000 * DELAY_MS},1000", "HOROVOD_CYCLE_TIME": "10"}
@@ -126,7 +132,7 @@ def gradients_table(values):
         "out-of-place call from Rust": rust,
         "TensorFlow, eager": values["TensorFlow eager"],
         "TensorFlow, `tf.function`: step minus the same without reduction": without_alone(values),
-        "JAX, `jit`, donated arrays": values["JAX jit"],
+        "JAX, `jit`, donated arrays, in place": values["JAX jit"],
     }
     head = "| ResNet-50's gradients, 102 MB | ms | beyond Rust (goal: ≤ 15 %) |"
     lines = [head, "| --- | --- | --- |"]
@@ -134,6 +140,11 @@ def gradients_table(values):
         beyond = [100 * (ms / base - 1) for ms, base in zip(times, rust)]
         cell = "" if times is rust else percent(beyond)
         lines.append(f"| {name} | {spread(times)} | {cell} |")
+    lines += [
+        "",
+        "JAX reduces in place, because the arrays are donated; the call from Rust writes other "
+        "memory. The row of JAX includes that difference.",
+    ]
     return lines
 
 
@@ -197,10 +208,10 @@ def markdown(record):
         f"{record['machine']}. Load average {record['load_first']} before, "
         f"{record['load_last']} after.", "",
         f"Made by `scripts/bench-frontends`, in rounds of {record['steps']} steps. "
-        "Median over rounds of the slowest rank's",
-        "median step, in ms; brackets: minimum and maximum over rounds. "
-        "Ratios are of one round. *Share*: step minus",
-        "that of one process alone.",
+        "Median over rounds of the",
+        "median over steps of the slowest rank's time, in ms; brackets: minimum and maximum over "
+        "rounds. Ratios are of one",
+        "round. *Share*: step minus that of one process alone.",
     ]
     for row in ROWS:
         if values := record["values"].get(row):
@@ -236,12 +247,15 @@ def main():
         steps=options.steps,
     )
     load_first = os.getloadavg()[0]
-    for _ in range(options.rounds):
+    recorded = (len(times) for ways in record["values"].values() for times in ways.values())
+    first = max(recorded, default=0)
+    for number in range(first, first + options.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            add(record, Runner(folder, options.steps, options.call).round(options.only))
+            runner = Runner(folder, options.steps, options.call, number)
+            add(record, runner.round(options.only))
         record.update(circumstances("scripts/bench-frontends", load_first))
         path.write_text(json.dumps(record, indent=1) + "\n")
-        (options.out / "README.md").write_text(markdown(record))
+        write_page(options.out, markdown(record))
     print(markdown(record))
 
 

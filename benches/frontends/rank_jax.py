@@ -132,11 +132,11 @@ def main():
         jax.distributed.initialize(f"127.0.0.1:{options.port}", size, rank)
     hvd.init()
 
-    def slowest(number):
-        array = jax.device_put(np.array([number], "float32"), jax.local_devices()[0])
-        return float(hvd.allreduce(array, name="slowest", op=hvd.Max)[0])
+    def slowest(numbers):
+        array = jax.device_put(np.array(numbers, "float32"), jax.local_devices()[0])
+        return hvd.allreduce(array, name="slowest", op=hvd.Max).tolist()
 
-    timer = timing.Timing(hvd, slowest, options.steps)
+    timer = timing.Timing(hvd, slowest, options)
     if options.job == "training":
         results = training(timer, bool(options.port))
     else:

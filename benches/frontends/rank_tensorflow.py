@@ -133,10 +133,11 @@ def main():
     strategy = multi_worker(options.port) if options.port else None
     hvd.init()
 
-    def slowest(number):
-        return float(hvd.allreduce(tf.constant(number, tf.float64), name="slowest", op=hvd.Max))
+    def slowest(numbers):
+        times = tf.constant(numbers, tf.float64)
+        return hvd.allreduce(times, name="slowest", op=hvd.Max).numpy().tolist()
 
-    timer = timing.Timing(hvd, slowest, options.steps)
+    timer = timing.Timing(hvd, slowest, options)
     if options.job == "training":
         results = training(timer, strategy)
     else:

@@ -1,4 +1,4 @@
-"""Timing of steps in a rank: median steps of the slowest rank, as JSON."""
+"""Timing of steps in a rank: medians over steps of the slowest rank's time, as JSON."""
 import argparse
 import json
 import pathlib
@@ -6,7 +6,9 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "torch"))
+BENCHES = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(BENCHES / "torch"), str(BENCHES / "peers")]
+from interleave import rotated  # noqa: E402
 from shapes import resnet50_shapes  # noqa: E402
 
 GRADIENTS = [tuple(shape) for shape in resnet50_shapes()]
@@ -28,27 +30,28 @@ def digits(batch, rank):
 
 
 class Timing:
-    """Measures variants of a step. `hvd`: the front end; `slowest`: returns the largest of the
-    ranks' numbers."""
+    """Measures variants of a step. `hvd`: the front end; `slowest`: returns, for each of a list of
+    numbers, the largest of the ranks'."""
 
-    def __init__(self, hvd, slowest, steps):
-        self.hvd, self.slowest, self.steps = hvd, slowest, steps
+    def __init__(self, hvd, slowest, options):
+        self.hvd, self.slowest, self.steps, self.round = hvd, slowest, options.steps, options.round
 
     def median(self, step, steps):
-        """Median time of `steps` steps on the slowest rank, ms."""
+        """Median over `steps` steps of the slowest rank's time, ms."""
         times = []
         for _ in range(steps):
             self.hvd.barrier()
             began = time.perf_counter()
             step()
             times.append(1e3 * (time.perf_counter() - began))
-        return self.slowest(statistics.median(times))
+        return statistics.median(self.slowest(times))
 
     def medians(self, ways):
-        """Median time of a step of each variant, ms, after a few steps of all."""
+        """Median time of a step of each variant, ms, after a few steps of all. Each round begins
+        with the next variant."""
         for step in ways.values():
             self.median(step, WARMUP_STEPS)
-        return {name: self.median(step, self.steps) for name, step in ways.items()}
+        return {name: self.median(ways[name], self.steps) for name in rotated(ways, self.round)}
 
 
 def arguments(jobs):
@@ -56,6 +59,7 @@ def arguments(jobs):
     parser.add_argument("job", choices=jobs)
     parser.add_argument("--out", type=pathlib.Path, help="file for the measurements of rank 0")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--round", type=int, default=0, help="number of the round")
     parser.add_argument("--port", type=int, help="of the peer; the next ones are used too")
     return parser.parse_args()
 

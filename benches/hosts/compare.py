@@ -6,6 +6,7 @@ with Open MPI's allreduce over TCP; a small tensor with the round trip of a raw 
 negotiation and idle jobs.
 
     scripts/bench-hosts [--parts latency,idle,unshaped,10,1] [--rounds 5] [--models resnet50,bert-base] [--out DIR]
+    scripts/bench-hosts --page     # writes DIR/README.md again, from what is recorded
 
 One round starts each way once in fresh processes, beginning with the next one each time. A cell is
 the median over rounds of the round's median step; brackets: smallest and largest round. Ratios are
@@ -21,7 +22,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "peers"))
-from interleave import BUILD, ROOT, circumstances, run  # noqa: E402
+from interleave import BUILD, ROOT, circumstances, rotated, run, write_page  # noqa: E402
 
 HOSTS = ROOT / "scripts" / "multihost"
 RONDE = ROOT / "target" / "release" / "ronde"
@@ -32,6 +33,7 @@ PYTHON = "/usr/bin/python3"  # Debian's, with Debian's torch
 NAME = os.environ.get("MULTIHOST_NAME", "ronde")
 
 LATENCY_STEPS, NEGOTIATION_STEPS, IDLE_S = 2000, 200, 10
+ROUNDS_MIN = 3  # for a verdict
 # Steps of a link by model: a step takes from 0.1 to 4 s.
 STEPS = {"1": {"resnet50": 4, "bert-base": 2}, "10": {"resnet50": 10, "bert-base": 4}, "unshaped": {"resnet50": 15, "bert-base": 5}}
 
@@ -69,8 +71,7 @@ def interleaved(ways, rounds, label):
     """Runs every way once a round; {way: [its result each round]}. A way may give several results."""
     results = {}
     for number in range(rounds):
-        turn = number % len(ways)
-        for way in list(ways)[turn:] + list(ways)[:turn]:
+        for way in rotated(ways, number):
             result = ways[way]()
             for name, one in (result if "ms" not in result else {way: result}).items():
                 results.setdefault(name, []).append(one)
@@ -132,14 +133,14 @@ def idle(options):
     run([HOSTS, "up", 2])
     ways = {f"2×{ranks // 2}": lambda ranks=ranks: rank(ranks, "idle", "--steps", IDLE_S, "--warmup", 1) for ranks in (2, 8)}
     try:
-        return interleaved(ways, min(options.rounds, 2), "idle")
+        return interleaved(ways, min(options.rounds, ROUNDS_MIN), "idle")
     finally:
         run([HOSTS, "down"])
 
 
 def spread(values):
     values = list(values)
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
 def ratios(these, those):
@@ -152,11 +153,12 @@ def cell(summary, digits="{:.2f}"):
 
 def row(what, bound, value, is_most=False):
     relation, met = ("≤" if is_most else "≥"), (value["median"] <= bound if is_most else value["median"] >= bound)
-    return f"| {what} | {relation} {bound} | {cell(value)} | {'yes' if met else '**no**'} |"
+    verdict = "–" if value["n"] < ROUNDS_MIN else "yes" if met else "**no**"
+    return f"| {what} | {relation} {bound} | {value['n']} | {cell(value)} | {verdict} |"
 
 
 def goals(result):
-    lines = ["| what | goal | measured | met |", "| --- | --- | --- | --- |"]
+    lines = ["| what | goal | n | measured | met |", "| --- | --- | --- | --- | --- |"]
     for link, bound in [("1", 0.93), ("10", 0.8)]:
         for case, ways in result.get(link, {}).items():
             lines.append(row(f"{link} Gbit/s, {case}: raw sockets / Ronde", bound, ratios(ways["raw sockets"], ways["Ronde"])))
@@ -197,7 +199,8 @@ def made_rows(made):
 def markdown(result):
     lines = [
         "# Between hosts, over TCP", "",
-        "Median over interleaved rounds of the median step of the slowest rank; brackets: minimum and maximum over rounds. Ratios "
+        "Median over interleaved rounds of the median step of the slowest rank; brackets: minimum and maximum over rounds; "
+        f"*n*: number of rounds; fewer than {ROUNDS_MIN} give no verdict (–). Ratios "
         "are of one round; above 1 Ronde is faster, except in rows with ≤. Hosts are network namespaces of this machine, joined "
         "by veth and a bridge: all ranks share its cores, which also execute the kernel's network code. So without a limit and at "
         "10 Gbit/s the processor limits every way. `2×2` is two hosts of two ranks. *Cores*: CPU time of all ranks, divided by "
@@ -208,15 +211,15 @@ def markdown(result):
     for link in ["1", "10", "unshaped"]:
         if link not in result:
             continue
-        lines += [f"## {link} Gbit/s" if link != "unshaped" else "## Unshaped veth", "", "| gradients | way | step ms | cores |",
-                  "| --- | --- | --- | --- |"]
+        lines += [f"## {link} Gbit/s" if link != "unshaped" else "## Unshaped veth", "", "| gradients | way | n | step ms | cores |",
+                  "| --- | --- | --- | --- | --- |"]
         for case, ways in result[link].items():
-            lines += [f"| {case} | {way} | {cell(spread(one['ms'] for one in runs), '{:.1f}')} | "
+            lines += [f"| {case} | {way} | {len(runs)} | {cell(spread(one['ms'] for one in runs), '{:.1f}')} | "
                       f"{cell(spread(one['cores'] for one in runs))} |" for way, runs in ways.items()]
         lines.append("")
     if "latency" in result:
-        lines += ["## Latency, unshaped veth", "", "| way | step ms | cores |", "| --- | --- | --- |"]
-        lines += [f"| {way} | {cell(spread(one['ms'] for one in runs), '{:.4f}')} | {cell(spread(one['cores'] for one in runs))} |"
+        lines += ["## Latency, unshaped veth", "", "| way | n | step ms | cores |", "| --- | --- | --- | --- |"]
+        lines += [f"| {way} | {len(runs)} | {cell(spread(one['ms'] for one in runs), '{:.4f}')} | {cell(spread(one['cores'] for one in runs))} |"
                   for way, runs in result["latency"].items()]
         lines.append("")
     return "\n".join(lines)
@@ -228,12 +231,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", type=lambda text: text.split(","), default=["resnet50", "bert-base"])
     parser.add_argument("--only-ronde", action="store_true", help="without gloo and Open MPI")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "hosts")
     options = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
     written = options.out / "hosts.json"
     before = json.loads(written.read_text()) if written.exists() else {}
+    if options.page:
+        write_page(options.out, markdown(before))
+        return
     load_first = os.getloadavg()[0]
     measured, names = {}, []
     for part in options.parts:
@@ -247,8 +254,7 @@ def main():
     made = circumstances("scripts/bench-hosts", load_first) | {"nice": priority()}
     result = before | {"made": before.get("made", {}) | {name: made for name in names}} | measured
     written.write_text(json.dumps(result, indent=1) + "\n")
-    notes = options.out / "notes.md"
-    (options.out / "README.md").write_text(markdown(result) + ("\n" + notes.read_text() if notes.exists() else ""))
+    write_page(options.out, markdown(result))
     print((options.out / "README.md").read_text())
 
 

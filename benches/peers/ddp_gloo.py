@@ -20,10 +20,11 @@ CPU time of all ranks, divided by the time of the steps.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
+
+from interleave import free_port
 
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
@@ -121,12 +122,6 @@ def run_rank(elements, steps, warmup, ways):
             "peer": "torch %s gloo" % torch.__version__, "np": size, "tensors": len(elements),
             "buckets": len(buckets), "bytes_per_step": sum(elements) * ELEMENT_BYTES, "step_ms": step_ms}, indent=1))
     dist.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def launch(np, arguments):

@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 
-from interleave import BUILD, ROOT, circumstances, run
+from interleave import BUILD, ROOT, circumstances, rotated, run
 
 RONDE = ROOT / "target" / "release" / "ronde"
 IDLE = ROOT / "target" / "release" / "examples" / "idle"
@@ -52,8 +52,7 @@ def interleaved(ways, rounds, label):
     """Runs every way once a round; {way: [its result each round]}."""
     results = {way: [] for way in ways}
     for number in range(rounds):
-        turn = number % len(ways)
-        for way in list(ways)[turn:] + list(ways)[:turn]:
+        for way in rotated(ways, number):
             results[way].append(ways[way]())
         print(f"bench-mpi: {label}: round {number + 1} of {rounds} done", file=sys.stderr)
     return results
@@ -127,7 +126,8 @@ def negotiation(options):
     try:
         return interleaved(ways, options.rounds, "negotiation")
     finally:
-        run([HOSTS, "down"])
+        if options.rates:
+            run([HOSTS, "down"])
 
 
 def idle(options):
@@ -143,7 +143,8 @@ def idle(options):
             result[way] = {"cpu_percent": [float(words[-2]) for words in lines],
                            "messages_per_s": [float(words[2]) for words in lines]}
     finally:
-        run([HOSTS, "down"])
+        if options.rates:
+            run([HOSTS, "down"])
     return result
 
 
@@ -230,12 +231,6 @@ def markdown(result):
     return "\n".join(lines) + "\n"
 
 
-def can_make_hosts():
-    made = subprocess.run([HOSTS, "up", "2"], capture_output=True, check=False).returncode == 0
-    subprocess.run([HOSTS, "down"], capture_output=True, check=False)
-    return made
-
-
 def main():
     parser = argparse.ArgumentParser(prog="bench-mpi", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
@@ -249,7 +244,7 @@ def main():
     options = parser.parse_args()
     if min(options.rounds, options.steps, options.link_rounds, options.link_steps, options.idle) < 1:
         parser.error("--rounds, --steps, --link-rounds, --link-steps and --idle must be at least 1")
-    if options.rates and not can_make_hosts():
+    if options.rates and subprocess.run([HOSTS, "possible"], check=False).returncode != 0:
         print("bench-mpi: left out: two hosts (network namespaces need root and iproute2)", file=sys.stderr)
         options.rates = []
 

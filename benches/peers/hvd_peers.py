@@ -31,7 +31,8 @@ class Autotune:
     """
 
     def __init__(self, quick):
-        # Hierarchical operations are off: on one host they change nothing.
+        # Off, so that the search has no samples of them: Horovod's allreduce of CPU tensors is never
+        # hierarchical (operations.cc: "not supported without NCCL or DDL"), and the jobs gather nothing.
         self.variables = {
             "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
             "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",

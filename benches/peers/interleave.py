@@ -1,9 +1,10 @@
-"""Helpers of the comparisons: run a command, and describe the machine and the commit."""
+"""Helpers of the comparisons: run a command, order a round, describe the machine and the commit, write the page."""
 
 import datetime
 import os
 import pathlib
 import platform
+import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +32,20 @@ def run(command, environment=None, timeout_s=COMMAND_TIMEOUT_S):
     return done.stdout
 
 
+def rotated(ways, number):
+    """The ways in the order of round `number`: each round begins with the next one."""
+    ways = list(ways)
+    turn = number % len(ways)
+    return ways[turn:] + ways[:turn]
+
+
+def free_port():
+    """A port of the loopback interface that no program uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def spread(values):
     """Median, minimum and maximum as a cell of a table."""
     return f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
@@ -54,3 +69,10 @@ def circumstances(script, load_first):
         "commit": commit(),
         "command": " ".join([script] + sys.argv[1:]),
         "machine": machine(), "load_first": round(load_first, 2), "load_last": round(os.getloadavg()[0], 2)}
+
+
+def write_page(folder, page, name="README.md"):
+    """Writes a generated page, and below it what is written by hand about it: the folder's notes.md."""
+    notes = folder / "notes.md"
+    below = "\n" + notes.read_text() if notes.exists() else ""
+    (folder / name).write_text(page.rstrip("\n") + "\n" + below)

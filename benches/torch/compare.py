@@ -21,7 +21,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "peers"))
 from contest import ALONE, DDP, RONDE  # noqa: E402
-from interleave import ROOT, circumstances, run, spread  # noqa: E402
+from interleave import ROOT, circumstances, free_port, run, spread  # noqa: E402
 
 RUN = [sys.executable, "-m", "ronde", "run", "-np", "2", "--no-prefix", "--"]
 CONTEST = [sys.executable, str(HERE / "contest.py")]
@@ -30,8 +30,7 @@ IMPORTS = 15
 
 def ranks(*arguments, **environment):
     """Runs both ranks of contest.py."""
-    port = 20000 + os.getpid() % 10000
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), **environment}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port()), **environment}
     subprocess.run([*RUN, *CONTEST, *map(str, arguments)], check=True, env=environment, timeout=1800)
 
 

@@ -13,6 +13,7 @@ import copy
 import json
 import os
 import pathlib
+import socket
 import statistics
 import sys
 import time
@@ -121,6 +122,14 @@ def table(results):
     return "\n".join(lines)
 
 
+def agreed_port():
+    """A port that no program of rank 0's host uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = torch.tensor([probe.getsockname()[1]])
+    return hvd.broadcast(port, 0, name="port").item()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
@@ -133,7 +142,7 @@ def main():
     torch.cuda.set_device(device)
     torch.manual_seed(1)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29511")
+    os.environ.setdefault("MASTER_PORT", str(agreed_port()))
     dist.init_process_group("nccl", rank=hvd.rank(), world_size=hvd.size(), device_id=device)
     results = {}
     for name in options.jobs:
