@@ -6,14 +6,17 @@
 use crate::error::Error;
 use crate::tensor::{Device, Dtype, Element};
 
-/// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an
-/// [`Element`] type, or [`CudaVec`](crate::CudaVec).
+/// Memory that the runtime may own while a tensor is in flight: a `Vec<T>` of an [`Element`] type,
+/// or a [`CudaVec`](crate::CudaVec).
 ///
 /// # Safety
 /// Until the buffer is dropped or used otherwise, also while it is moved: `address` is aligned,
 /// readable and writable for `elements` initialized values of type `Element`, on the device, and no
 /// other code reads or writes them. `elements`, `address` and `device` do not change, and a stream
 /// of the device exists. `DTYPE` is that of `Element`.
+///
+/// A `Box` or a `&mut` does not keep this: moving one asserts that nothing else accesses what it
+/// points to.
 pub unsafe trait Buffer: Send + 'static {
     /// Element type.
     type Element: Element;
@@ -40,20 +43,10 @@ unsafe impl<T: Element> Buffer for Vec<T> {
     }
 }
 
-// SAFETY: a boxed slice's elements lie on the heap, as those of a vector.
-unsafe impl<T: Element> Buffer for Box<[T]> {
-    type Element = T;
-    fn elements(&self) -> usize {
-        self.len()
-    }
-    fn address(&mut self) -> *mut u8 {
-        self.as_mut_ptr().cast()
-    }
-}
-
 /// Error of an operation, with the buffer that was given to it. After an error in flight the
 /// buffer's contents are unspecified. The operator `?` in a function that returns [`Error`] drops
-/// the buffer.
+/// the buffer; for other error types, such as `Box<dyn Error>`, convert first
+/// (`.map_err(Error::from)?`), so that the error neither keeps the buffer nor hides the [`Error`].
 pub struct Failed<B> {
     /// Error of the operation.
     pub error: Error,

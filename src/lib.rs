@@ -83,7 +83,7 @@ mod transport;
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, hold, percentile, replay};
 
-pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
+pub use autotune::{AutotunePhase, AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet,
     RawHandle, RawOutput, RawTensor, Reduce, Scope, ScopedHandle,

@@ -94,13 +94,14 @@ impl Ready {
         self.agreed.as_ref().map_or(&[], |agreed| &agreed.rows)
     }
 
-    /// Provides memory for the result on rank `rank` of `size`, if the caller left that to the
-    /// cycle. Returns true if memory was allocated. For a tensor in device memory, `on_device`
-    /// allocates.
+    /// Provides memory for the result on set rank `rank` of `size`, job rank `job_rank`, if the
+    /// caller left that to the cycle. Returns true if memory was allocated. For a tensor in device
+    /// memory, `on_device` allocates.
     pub(crate) fn make_room(
         &mut self,
         rank: usize,
         size: usize,
+        job_rank: usize,
         on_device: Option<&dyn AsyncCollective>,
     ) -> bool {
         let params = &self.submission.params;
@@ -122,10 +123,7 @@ impl Ready {
         let Some((shape, splits)) = self.output_shape(rank, size) else {
             // An agreement is checked when it arrives; if it has no shape, this rank keeps nothing.
             let yields = self.yields.insert(Box::default());
-            yields.failure = Some(Error::Limit(LimitError::Memory {
-                tensor: self.submission.tensor.name.to_string(),
-                bytes: usize::MAX,
-            }));
+            yields.failure = Some(LimitError::TooLarge { tensor: tensor() }.into());
             let span = &mut self.submission.span;
             *span = span.map(|span| span.keeping_nothing());
             return false;
@@ -153,6 +151,7 @@ impl Ready {
                     yields.failure = Some(Error::Limit(LimitError::Memory {
                         tensor: tensor(),
                         bytes,
+                        rank: job_rank,
                     }))
                 }
             },

@@ -36,6 +36,7 @@ pub type Shape = SmallVec<[usize; 4]>;
 /// - reducescatter: the output is as long as this rank's share; disjoint.
 ///
 /// A rank that has no data for a tensor takes part with an [absent](Self::absent) span.
+#[doc(hidden)] // public for the benchmarks of collectives
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     input: *const u8,

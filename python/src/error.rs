@@ -80,7 +80,6 @@ pub(crate) fn is_callers_fault(error: &Error) -> bool {
             ArgumentError::HasJoined { .. }
                 | ArgumentError::NoRows { .. }
                 | ArgumentError::InvalidCompression { .. }
-                | ArgumentError::Unsupported { .. }
         ),
         Error::ProcessSet(error) => !matches!(
             error,
@@ -124,7 +123,7 @@ fn about(error: &Error) -> About<'_> {
         }) => (Some(tensor.as_str()), missing.first().copied(), None),
         Error::Argument(
             ArgumentError::NoRows { tensor, .. }
-            | ArgumentError::Unsupported { tensor, .. }
+            | ArgumentError::ShapeTooLarge { tensor, .. }
             | ArgumentError::ReservedName { tensor }
             | ArgumentError::InvalidDtype { tensor, .. }
             | ArgumentError::InvalidSplits { tensor, .. }
@@ -132,7 +131,10 @@ fn about(error: &Error) -> About<'_> {
             | ArgumentError::InvalidRoot { tensor, .. }
             | ArgumentError::RootNotAMember { tensor, .. },
         )
-        | Error::Limit(LimitError::Memory { tensor, .. }) => (Some(tensor.as_str()), None, None),
+        | Error::Limit(LimitError::TooLarge { tensor }) => (Some(tensor.as_str()), None, None),
+        Error::Limit(LimitError::Memory { tensor, rank, .. }) => {
+            (Some(tensor.as_str()), Some(*rank), None)
+        }
         _ => (None, None, None),
     };
     About {

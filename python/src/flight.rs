@@ -227,11 +227,13 @@ impl Flight {
 impl Part {
     fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let outcome = self.handle.wait(); // has completed
+        let put = match self.handle.is_ahead() {
+            true => put_before(py, &self.handle, self.device), // also if it failed: the input is still read
+            false => Ok(()),
+        };
         let input = self.input.release(py);
         outcome.map_err(|error| raise(py, &error))?;
-        if self.handle.is_ahead() {
-            put_before(py, &self.handle, self.device)?;
-        }
+        put?;
         let copied_to = self.copied_to.map(|tensor| tensor.into_bound(py));
         let result = Self::result(py, &self.handle, input?, self.yields)?;
         match copied_to {

@@ -4,7 +4,8 @@
 //! converts its points to [`Settings`] (`space`) and its measurements to rows of the log
 //! (`logbook`, `csv`), and computes its proposals on a thread of low priority (`worker`), so that
 //! no cycle waits for a Gaussian process. The search's prior comes from the observed operations of
-//! the job (`trace`).
+//! the job (`trace`). Results of earlier runs and what is stored are in `results`, messages in
+//! `announce`.
 //!
 //! A session begins once the step is known, so that parameters without effect are left out. Steps
 //! of another signature are not its samples (`signatures`). If they continue for long they get a
@@ -13,8 +14,9 @@
 
 use std::sync::Arc;
 
-use ronde_tuner::{Action, Drift, Match, Phase, Session, Verdict};
+use ronde_tuner::{Action, Drift, Phase};
 
+mod announce;
 mod ask;
 mod csv;
 mod logbook;
@@ -22,6 +24,7 @@ pub(crate) mod memory;
 #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 mod news;
 mod report;
+mod results;
 mod search;
 mod signatures;
 mod space;
@@ -34,6 +37,7 @@ mod worker;
 pub(crate) use news::{News, Place};
 pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
+pub use ronde_tuner::Phase as AutotunePhase;
 pub(crate) use ronde_tuner::Purpose;
 use trace::Tracer;
 pub(crate) use tuning::Tuning;
@@ -45,10 +49,10 @@ use crate::replay::Operation;
 use crate::settings::Settings;
 use crate::timeline::step_meter::StepSample;
 use logbook::Logbook;
-use search::{Search, config, new_session};
+use search::{Search, new_session};
 use signatures::{Seen, Signatures};
 use space::{Facts, Tunable};
-use store::{Key, Store};
+use store::Store;
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
@@ -300,70 +304,6 @@ impl Autotune {
         changes.then_some(now)
     }
 
-    fn first_session(
-        &mut self,
-        facts: &Facts,
-        signature: Option<u64>,
-    ) -> Result<(Tunable, Session), ronde_tuner::Error> {
-        let (tunable, recalled) = self.open(facts, signature)?;
-        let mut session = match recalled {
-            Some(session) => session,
-            None => new_session(&self.knobs, &tunable)?,
-        };
-        session.share_contests(self.contests());
-        let session = match &self.knobs.autotune_prior {
-            Some(path) => session.with_history(&store::history(path, &tunable)),
-            None => session,
-        };
-        Ok((tunable, session))
-    }
-
-    /// Comparisons that this job has begun: those of earlier runs, of steps of other signatures, and
-    /// before the last reset.
-    fn contests(&self) -> u32 {
-        let before = match self.knobs.resets {
-            0 => self.store.contests(),
-            _ => memory::contests(),
-        };
-        before.max(self.search.session.contests())
-    }
-
-    /// Stores the state of the active search.
-    fn keep(&mut self, key: Key, in_file: bool) {
-        let session = &self.search.session;
-        self.store.keep(session, key, in_file, session.contests());
-    }
-
-    /// Returns the tunable parameters for steps of `signature` with these `facts`, and a session
-    /// that continues from results of earlier runs, if there are any.
-    fn open(
-        &mut self,
-        facts: &Facts,
-        signature: Option<u64>,
-    ) -> Result<(Tunable, Option<Session>), ronde_tuner::Error> {
-        let tunable = Tunable::new(&self.knobs, facts)?;
-        let key = signature.map(|signature| self.store.key(signature, facts));
-        let recalled = key.and_then(|key| self.store.recall(&key));
-        let resets = self.knobs.resets;
-        let session = recalled.map(|(mut state, matching)| {
-            let near = match (resets, matching) {
-                (0, Match::Same) => "of a run of this job",
-                (0, Match::Sibling) => "of a run of another job that trains this model",
-                (_, Match::Same) => "before the reset",
-                (_, Match::Sibling) => "before the reset, with other ranks",
-            };
-            tracing::info!("autotune: continues from the state {near} ({})", state.date);
-            state.contests = state.contests.max(self.contests());
-            let (space, start) = (tunable.space.clone(), tunable.start);
-            let config = config(&self.knobs);
-            match (resets, matching) {
-                (1.., Match::Same) => Session::proceed(space, config, start, &state),
-                _ => Session::resume(space, config, start, &state, matching),
-            }
-        });
-        Ok((tunable, session.transpose()?))
-    }
-
     /// Returns the facts of steps like `sample`.
     fn facts_of(&self, sample: &StepSample, tracer: &Tracer) -> Facts {
         Facts {
@@ -386,7 +326,8 @@ impl Autotune {
                 None
             }
             Action::Finished(verdict) => {
-                self.finish(verdict);
+                self.announce(verdict);
+                self.keep_active();
                 Some(self.search.tunable.settings(&verdict.chosen))
             }
             Action::Drifted(drift) => {
@@ -401,12 +342,7 @@ impl Autotune {
 
     /// The step time of the job has changed.
     fn begin_anew(&mut self, drift: &Drift, tracer: &mut Tracer) {
-        let Drift {
-            step,
-            before_ms,
-            after_ms,
-        } = drift;
-        let text = format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step})");
+        let text = drift.to_string();
         self.say(&format!("{text}; tuning again"));
         self.progress.tell(|| News::Drift(text));
         self.search.verdict = None;
@@ -415,107 +351,6 @@ impl Autotune {
         }
         self.tell_search();
         tracer.forget();
-    }
-
-    fn finish(&mut self, verdict: &Verdict) {
-        self.announce(verdict);
-        self.keep_active();
-    }
-
-    /// Stores the state of the active search; the file has that of the steps that are most.
-    fn keep_active(&mut self) {
-        if let Some(signature) = self.search.signature {
-            let key = self.store.key(signature, &self.facts);
-            let steps = self.search.steps;
-            let foremost = |other: &Search| other.verdict.is_none() || other.steps <= steps;
-            let in_file = self.others.iter().all(foremost);
-            self.keep(key, in_file);
-        }
-    }
-
-    fn announce(&mut self, verdict: &Verdict) {
-        self.logbook.finished(verdict);
-        let told = self.search.told(verdict);
-        if !self.quiet {
-            eprintln!("ronde: autotune: {told}");
-        }
-        self.progress.tell(|| News::Verdict(Box::new(told.clone())));
-        self.search.verdict = Some(told);
-    }
-
-    fn tell(&self, text: &str) {
-        self.say(text);
-        self.progress.tell(|| News::Note(text.to_owned()));
-    }
-
-    /// The active search has begun, or goes on.
-    fn tell_search(&self) {
-        let default = Place::of(&self.search.session.reference());
-        self.progress.tell(|| News::Search { default });
-    }
-
-    fn say(&self, text: &str) {
-        tracing::info!("autotune: {text}");
-        if !self.quiet {
-            eprintln!("ronde: autotune: {text}");
-        }
-    }
-
-    fn tell_warnings(&mut self) {
-        for warning in self.search.session.take_warnings() {
-            tracing::warn!("autotune: {warning}");
-            self.progress.tell(|| News::Warning(warning.to_string()));
-        }
-    }
-
-    fn write_log(&mut self) {
-        let measurements = self.search.session.take_measurements();
-        if let Some(last) = measurements.last() {
-            self.search.last_ms = Some(last.step_ms);
-        }
-        let best = self.search.session.best_so_far();
-        self.logbook.measured(&measurements, best.as_ref());
-        for measurement in &measurements {
-            self.progress.tell(|| News::Measured {
-                place: Place::of(&measurement.setting),
-                step_ms: measurement.step_ms,
-                ci95_ms: measurement.step_ms_ci95,
-                best: best.map(|best| Place::of(&best.setting)),
-                cost: self.search.session.cost(),
-            });
-        }
-        // The other ranks of an elastic job continue from it if this one is lost.
-        if !measurements.is_empty()
-            && self.knobs.elastic_socket.is_some()
-            && let Some(signature) = self.search.signature
-        {
-            let key = self.store.key(signature, &self.facts);
-            self.keep(key, false);
-        }
-    }
-
-    /// Keeps the samples since the verdicts for later runs. The file receives the search with a
-    /// verdict that was trained for the most steps.
-    fn keep_unfinished(&mut self) {
-        if !self.begun {
-            return;
-        }
-        // The active search has counted those of all.
-        let contests = self.search.session.contests();
-        let mut all: Vec<&Search> = self.others.iter().chain([&self.search]).collect();
-        all.sort_by_key(|search| (search.verdict.is_some(), search.steps));
-        for (index, search) in all.iter().enumerate() {
-            let in_file = index + 1 == all.len();
-            let is_kept = search.verdict.is_some() && (all.len() == 1 || !in_file);
-            if let Some(signature) = search.signature.filter(|_| !is_kept) {
-                let key = self.store.key(signature, &self.facts);
-                self.store.keep(&search.session, key, in_file, contests);
-            }
-        }
-    }
-
-    fn report(&self) {
-        self.progress.set_autotune(self.search.report());
     }
 }
 

@@ -69,7 +69,7 @@ impl Search {
     fn standing_verdict(&self) -> Option<AutotuneVerdict> {
         let is_final = self.session.progress().phase == Phase::Final;
         let verdict = self.session.verdict_if_stopped().filter(|_| is_final)?;
-        Some(self.told(&verdict))
+        Some(self.to_report(&verdict))
     }
 
     /// Returns its progress.
@@ -90,7 +90,7 @@ impl Search {
     }
 
     /// Converts the session's verdict for the program.
-    pub(super) fn told(&self, verdict: &Verdict) -> AutotuneVerdict {
+    pub(super) fn to_report(&self, verdict: &Verdict) -> AutotuneVerdict {
         AutotuneVerdict {
             kept_default: verdict.kept_default,
             reverted: verdict.reverted,

@@ -74,11 +74,7 @@ impl Job {
             signature,
             bytes: 1 << 20,
             tensors: 10,
-            batches: 2,
-            cycles: 2,
             negotiate_ms: 0.1,
-            collective_ms: 1.0,
-            wait_ms: 0.1,
         };
         if let Some(next) = self.autotune.on_step(&sample, &mut self.tracer) {
             self.settings = next;
@@ -402,8 +398,7 @@ impl StallingJob {
         self.now.0 += ns(best_ms(0, &job.settings) + stall_ms);
         let batch = ExecutedBatch {
             ended: self.now,
-            collective_ns: ns(1.0 + stall_ms),
-            wait_ns: 0,
+            transfer_ns: ns(1.0 + stall_ms),
         };
         let tensor = |n: usize| Item::new(&format!("g{n}"), OpKind::Allreduce, Dtype::F32, 1 << n);
         let Some(Step::Sample(sample)) = self.meter.executed(&batch, (10..20).map(tensor)) else {

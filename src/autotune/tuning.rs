@@ -75,11 +75,9 @@ impl Tuning {
     }
 
     pub(crate) fn executed(&mut self, batch: &Executed<'_>) {
-        let collective_ns = batch.moving_ns();
         let executed = ExecutedBatch {
             ended: batch.ended,
-            collective_ns,
-            wait_ns: batch.phases.wait_ns,
+            transfer_ns: batch.moving_ns(),
         };
         if batch.on_device.is_some() {
             self.tracer.executed_on_device();

@@ -14,6 +14,7 @@ use crate::rendezvous::Alarm;
 use crate::telemetry::Telemetry;
 
 /// Builds a [`Context`]; values that are not given come from the environment.
+#[must_use = "`build` joins the job"]
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     identity: Option<Identity>,
@@ -30,28 +31,24 @@ pub struct Builder {
 
 impl Builder {
     /// Sets this process's rank, from 0 to `size - 1`, and the number of ranks, all on this host.
-    #[must_use]
     pub fn rank(mut self, rank: usize, size: usize) -> Self {
         self.identity = Some(Identity::on_one_host(rank, size));
         self
     }
 
     /// Makes a job of one rank.
-    #[must_use]
     pub fn alone(self) -> Self {
         self.rank(0, 1)
     }
 
     /// Sets the job key: the same on all ranks of this job, and different from this user's other
     /// jobs.
-    #[must_use]
     pub fn job(mut self, key: impl Into<String>) -> Self {
         self.job = Some(key.into());
         self
     }
 
     /// Sets the knobs, instead of reading them from the environment.
-    #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = Some(knobs);
         self
@@ -59,7 +56,6 @@ impl Builder {
 
     /// Keeps the tuner from writing its result to standard error; the program shows
     /// [`Context::autotune_report`] itself.
-    #[must_use]
     pub fn quiet_autotune(mut self) -> Self {
         self.quiet_autotune = true;
         self
@@ -67,7 +63,6 @@ impl Builder {
 
     /// Adds process sets, as lists of ranks: the same on all ranks, in the same order. They get the
     /// numbers 1, 2, ….
-    #[must_use]
     pub fn process_sets(mut self, sets: impl IntoIterator<Item = Vec<usize>>) -> Self {
         self.process_sets.extend(sets);
         self
@@ -75,7 +70,6 @@ impl Builder {
 
     /// Allows the program to add and remove process sets later, as `HOROVOD_DYNAMIC_PROCESS_SETS=1`
     /// does.
-    #[must_use]
     pub fn dynamic_process_sets(mut self) -> Self {
         self.dynamic_process_sets = true;
         self
@@ -84,7 +78,6 @@ impl Builder {
     /// Makes operations other than allreduce fail with
     /// [`NegotiationError::RankJoined`](crate::error::NegotiationError::RankJoined) while a rank
     /// has joined, as in Horovod. Without it they run without that rank.
-    #[must_use]
     pub fn strict_join(mut self) -> Self {
         self.strict_join = true;
         self
@@ -92,7 +85,6 @@ impl Builder {
 
     /// Leaves the log to the program. Otherwise [`build`](Self::build) sets the process's `tracing`
     /// subscriber, which prints warnings and errors, unless the program has set one before.
-    #[must_use]
     pub fn without_logging(mut self) -> Self {
         self.without_logging = true;
         self
@@ -101,7 +93,6 @@ impl Builder {
     /// Sets how often the ranks of an elastic job have changed so far; the same on all ranks. With
     /// more than 0, the tuner continues from what it has learned, and timeline and autotune log
     /// continue with a mark instead of being replaced.
-    #[must_use]
     pub fn resets(mut self, count: u64) -> Self {
         self.resets = count;
         self
@@ -110,7 +101,6 @@ impl Builder {
     /// Ends [`build`](Self::build) early: `reason` is called a few times a second, on any thread,
     /// while this rank waits for others in shared memory or over TCP, and returns the reason why
     /// waiting has become useless, if it has.
-    #[must_use]
     pub fn give_up_when(
         mut self,
         reason: impl Fn() -> Option<String> + Send + Sync + 'static,
@@ -145,7 +135,7 @@ impl Builder {
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
         knobs.dynamic_process_sets |= self.dynamic_process_sets;
-        knobs.resets = self.resets;
+        knobs.resets = knobs.resets.max(self.resets);
         let identity = match self.identity {
             Some(identity) => {
                 let checked = identity.check();
@@ -169,8 +159,8 @@ impl Builder {
                 .iter()
                 .for_each(|warning| tracing::warn!("{warning}"));
         }
-        let key = self
-            .job
+        let key = self.job.or_else(|| knobs.job_id.clone());
+        let key = key
             .unwrap_or_else(|| identity::job_key(&identity::environment, &identity::ProcessTable));
 
         // Files come first: a path that cannot be written is an error of this rank alone, before

@@ -17,6 +17,7 @@ use crate::delivery::Delivery;
 use crate::device::Stream;
 use crate::error::{DeviceError, Error};
 use crate::queue::Ticket;
+use crate::tensor::Device;
 
 /// Handle of a tensor in flight, without its memory: for front ends that own the memory themselves.
 #[must_use = "the tensor's memory is in use until the handle has been waited for"]
@@ -41,6 +42,9 @@ impl RawHandle {
 
     /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still unknown.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<(), Error>> {
+        if self.ticket.is_done() {
+            return self.ticket.outcome();
+        }
         if fork::forked() {
             return Some(Err(Error::Forked));
         }
@@ -103,10 +107,12 @@ impl Future for RawHandle {
 
 /// Sleeps until the outcome of `ticket` is known.
 pub(super) fn wait(engine: &Engine, ticket: &Ticket) -> Result<(), Error> {
-    if fork::forked() {
-        return Err(Error::Forked);
+    if !ticket.is_done() {
+        if fork::forked() {
+            return Err(Error::Forked);
+        }
+        engine.wait(ticket, None);
     }
-    engine.wait(ticket, None);
     ticket.outcome().unwrap_or(Err(Error::ShutDown))
 }
 
@@ -193,8 +199,23 @@ impl<B: Buffer, R: Returned<B>> Drop for Handle<B, R> {
             if fork::forked() {
                 return drop(buffer); // a copy of the parent's buffer: no thread writes into it here
             }
-            self.raw.ticket.adopt(Box::new(buffer));
+            self.raw.ticket.adopt(match buffer.device() {
+                Device::Cpu => Box::new(buffer),
+                Device::Cuda { .. } => Box::new(FreedElsewhere(Some(buffer))),
+            });
         }
+    }
+}
+
+/// Buffer on a GPU that is freed by a thread of its own. Freeing waits until the device is idle,
+/// and if a rank is lost, only the thread that completes tickets can end what is on the device.
+struct FreedElsewhere<B: Send + 'static>(Option<B>);
+
+impl<B: Send + 'static> Drop for FreedElsewhere<B> {
+    fn drop(&mut self) {
+        let buffer = self.0.take();
+        let thread = std::thread::Builder::new().name("ronde-free".to_owned());
+        let _ = thread.spawn(move || drop(buffer)); // without a thread, it is freed here
     }
 }
 
@@ -246,5 +267,29 @@ impl<B: Buffer + Unpin, R: Returned<B>> Future for GroupHandle<B, R> {
             .map(Handle::wait)
             .collect();
         Poll::Ready(outcomes.into_iter().collect())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+
+    struct Probe(Sender<ThreadId>);
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id()); // the test waits for it
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_is_freed_elsewhere_does_not_hold_up_who_drops_it() {
+        let (sender, receiver) = channel();
+        drop(FreedElsewhere(Some(Probe(sender))));
+        let freed_by = receiver.recv_timeout(Duration::from_secs(20));
+        assert_ne!(freed_by.expect("it is freed"), thread::current().id());
     }
 }

@@ -213,6 +213,7 @@ impl Job {
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let contract = job_contract(&self.knobs, process_sets);
+        count_init(&self.key, self.identity.rank, self.init);
         let config = RendezvousConfig {
             alarm,
             ..self.rendezvous_config(self.key.clone(), self.init, &members, contract)
@@ -509,17 +510,23 @@ fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     }))
 }
 
-/// Counts the contexts of this process in `job` under `rank`: every rendezvous needs a different
+/// Number of rendezvous of this process in each job under each rank: every one needs a different
 /// name.
+static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
+
+/// Returns the number of the next rendezvous in `job` under `rank`. It counts when it begins: a
+/// context that fails before that is unknown to the other ranks.
 fn next_init(job: &str, rank: usize) -> u32 {
-    static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
+    let inits = lock(&INITS);
+    let counts = inits.as_ref();
+    let last = counts.and_then(|counts| counts.get(&(job.to_owned(), rank)));
+    last.map_or(1, |last| last + 1)
+}
+
+fn count_init(job: &str, rank: usize, init: u32) {
     let mut inits = lock(&INITS);
-    let count = inits
-        .get_or_insert_default()
-        .entry((job.to_owned(), rank))
-        .or_default();
-    *count += 1;
-    *count
+    let counts = inits.get_or_insert_default();
+    counts.insert((job.to_owned(), rank), init);
 }
 
 /// Binds the calling thread to a core. A failure is only logged, as in Horovod.

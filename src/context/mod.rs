@@ -53,6 +53,7 @@ use registry::Registry;
 /// assert_eq!(gradient, [1.0, 2.0, 3.0]);
 /// # Ok::<(), ronde::Error>(())
 /// ```
+#[must_use = "a context that is dropped leaves the job"]
 pub struct Context {
     world: ProcessSet,
     registry: Registry,
@@ -211,13 +212,17 @@ impl Context {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn abort(&self, reason: &str) {
+        if fork::forked() {
+            return;
+        }
         let reason = reason.into();
         self.job.abort(&Error::Aborted { reason });
     }
 
     /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with
     /// [`PeerError::Left`](crate::error::PeerError::Left) on ranks that still wait for this one.
-    /// Dropping the context does the same.
+    /// Waits up to 10 s for an operation that other ranks delay; the rank then leaves when that
+    /// operation ends. Dropping the context does the same.
     pub fn shutdown(mut self) {
         self.leave();
     }

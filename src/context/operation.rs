@@ -77,13 +77,7 @@ impl RawTensor<'_> {
     #[inline]
     fn check(&self) -> Result<(), Error> {
         if !fits_memory(self.dtype, self.shape) {
-            return Err(ArgumentError::ShapeMismatch {
-                tensor: self.name.to_owned(),
-                shape: self.shape.to_vec(),
-                expected: usize::MAX,
-                found: 0,
-            }
-            .into());
+            return Err(too_large(self.name, self.shape));
         }
         if self.name.starts_with(RESERVED_PREFIX) {
             return Err(ArgumentError::ReservedName {
@@ -298,12 +292,21 @@ pub(super) fn shape_of(
         .try_fold(1usize, |product, &dimension| product.checked_mul(dimension))
     {
         Some(product) if product == elements => Ok(Shape::from_slice(shape)),
-        product => Err(ArgumentError::ShapeMismatch {
+        Some(expected) => Err(ArgumentError::ShapeMismatch {
             tensor: name.to_owned(),
             shape: shape.to_vec(),
-            expected: product.unwrap_or(usize::MAX),
+            expected,
             found: elements,
         }
         .into()),
+        None => Err(too_large(name, shape)),
     }
+}
+
+fn too_large(tensor: &str, shape: &[usize]) -> Error {
+    ArgumentError::ShapeTooLarge {
+        tensor: tensor.to_owned(),
+        shape: shape.to_vec(),
+    }
+    .into()
 }

@@ -10,6 +10,7 @@ use crate::tensor::{ReduceOp, Shape};
 /// let halved = Reduce::from(ReduceOp::Sum).postscale(0.5).shape(&[2, 3]);
 /// # let _ = halved;
 /// ```
+#[must_use]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
     op: ReduceOp,
@@ -31,7 +32,6 @@ impl From<ReduceOp> for Reduce {
 
 impl Reduce {
     /// Multiplies every contribution by `factor` before the reduction.
-    #[must_use]
     pub fn prescale(self, factor: f64) -> Self {
         Self {
             prescale: factor,
@@ -40,7 +40,6 @@ impl Reduce {
     }
 
     /// Multiplies the result by `factor`.
-    #[must_use]
     pub fn postscale(self, factor: f64) -> Self {
         Self {
             postscale: factor,
@@ -50,7 +49,6 @@ impl Reduce {
 
     /// Sets the tensor's dimensions, which must be equal on all ranks. The default is one
     /// dimension.
-    #[must_use]
     pub fn shape(self, dimensions: &[usize]) -> Self {
         Self {
             shape: Some(dimensions.into()),

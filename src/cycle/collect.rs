@@ -36,7 +36,7 @@ impl Cycle {
             }
         }
         // Last: earlier operations of these names have completed, or are throttled.
-        let landed = self.land();
+        let reported = self.report_ended();
         self.launches.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
@@ -58,7 +58,7 @@ impl Cycle {
             }
         }
         self.incoming = incoming;
-        landed.map(drop) // after an error, the end of the cycle answers the submissions
+        reported.map(drop) // after an error, the end of the cycle answers the submissions
     }
 
     /// Returns the cache slot that holds exactly this submission.

@@ -34,8 +34,8 @@ use times::Times;
 /// Time limit for batches on the device when the context is shut down; after it they are aborted.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time limit for such batches whose callers were answered before the device had computed the
-/// results: the callers' streams use them, and after an abort they would be wrong.
+/// Time limit for such batches whose results callers may use before the device has computed them:
+/// after an abort they would be wrong.
 const EARLY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Interval at which such a wait looks for ranks that are lost, without which the batches do not end.
@@ -73,7 +73,7 @@ struct Flight {
 }
 
 /// Batch that has ended, for the observer.
-struct Landed {
+struct Ended {
     flight: Flight,
     times: Option<Times>,
     error: Option<Error>,
@@ -82,14 +82,14 @@ struct Landed {
 /// State that the cycle shares with the callbacks at the ends of its batches.
 #[derive(Default)]
 struct Shared {
-    landed: Mutex<Vec<Landed>>,
+    ended: Mutex<Vec<Ended>>,
     /// Number of tensors in flight.
     in_flight: AtomicUsize,
-    /// Those of them whose callers have been answered.
-    answered: AtomicUsize,
+    /// Those of them on which callers rely already; see [`is_relied_on`].
+    relied_on: AtomicUsize,
     /// Error for which all batches in flight have failed.
     given_up: Mutex<Option<Error>>,
-    has_left: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl Launches {
@@ -121,7 +121,7 @@ impl Launches {
 
     /// Moves the tensors of the batches launched in this cycle out of `ready`: they complete when
     /// their batch ends.
-    pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) {
+    pub(super) fn hand_over(&mut self, ready: &mut Vec<Ready>) {
         let Some(collective) = self
             .collective
             .as_mut()
@@ -139,15 +139,18 @@ impl Launches {
             self.shared
                 .in_flight
                 .fetch_add(members.len(), Ordering::AcqRel);
-            let answered = answer_early(&mut members, &start.launched, &self.queue);
-            self.shared.answered.fetch_add(answered, Ordering::AcqRel);
+            let relied_on = members.iter().filter(|member| is_relied_on(member));
+            self.shared
+                .relied_on
+                .fetch_add(relied_on.count(), Ordering::AcqRel);
+            answer_early(&mut members, &start.launched, &self.queue);
             let ended = Arc::clone(&start.launched.ended);
             let flight = Flight { start, members };
             let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
-            let land = move |outcome: Result<(), GpuError>, clock: &mut dyn DeviceClock| {
-                flight.land(outcome, clock, &queue, &shared);
+            let complete = move |outcome: Result<(), GpuError>, clock: &mut dyn DeviceClock| {
+                flight.complete(outcome, clock, &queue, &shared);
             };
-            collective.on_end(ended, Box::new(land));
+            collective.on_end(ended, Box::new(complete));
         }
     }
 
@@ -160,10 +163,8 @@ impl Launches {
         };
         self.launched.clear();
         let is_over = || self.in_flight() == 0;
-        let answered = || self.shared.answered.load(Ordering::Acquire);
-        // A rank that has left has done its part.
-        let is_left = |error: &Error| matches!(error, Error::Peer(PeerError::Left { .. }));
-        let mut patience = match (why.is_orderly() || is_left(why), answered()) {
+        let relied_on = || self.shared.relied_on.load(Ordering::Acquire);
+        let mut patience = match (lets_end(why), relied_on()) {
             (false, _) => Duration::ZERO,
             (true, 0) => ORDERLY_PATIENCE,
             (true, _) => EARLY_PATIENCE,
@@ -184,10 +185,10 @@ impl Launches {
             }
         }
         if !has_ended {
-            let lost = answered();
+            let lost = relied_on();
             if lost > 0 {
                 tracing::error!(
-                    "{lost} results on the GPU that were answered before they were computed are lost: {why}"
+                    "{lost} results on the GPU that callers were given before they were computed are lost: {why}"
                 );
             }
             *lock(&self.shared.given_up) = Some(why);
@@ -286,6 +287,7 @@ impl Cycle {
             self.ready[position as usize].make_room(
                 set_rank.rank,
                 set_rank.size,
+                self.members[set_rank.rank],
                 Some(&**collective),
             );
         }
@@ -321,13 +323,13 @@ impl Cycle {
     ///
     /// # Errors
     /// The device or the collective has failed.
-    pub(super) fn land(&mut self) -> Result<bool, Error> {
-        if !self.launches.shared.has_left.swap(false, Ordering::AcqRel) {
+    pub(super) fn report_ended(&mut self) -> Result<bool, Error> {
+        if !self.launches.shared.has_ended.swap(false, Ordering::AcqRel) {
             return Ok(false);
         }
-        let landed = std::mem::take(&mut *lock(&self.launches.shared.landed));
+        let ended = std::mem::take(&mut *lock(&self.launches.shared.ended));
         let mut outcome = Ok(true);
-        for batch in landed {
+        for batch in ended {
             for member in &batch.flight.members {
                 let tensor = &member.submission.tensor;
                 tensor.is_on_device.store(false, Ordering::Release);
@@ -352,13 +354,27 @@ impl Cycle {
     }
 }
 
-/// Completes the tickets of callers whose streams can wait for the result, if they asked for it;
-/// returns their number.
-fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) -> usize {
+/// Whether the batches on the device may end after `error`. A rank that has left has done its part.
+pub(super) fn lets_end(error: &Error) -> bool {
+    error.is_orderly() || is_left(error)
+}
+
+fn is_left(error: &Error) -> bool {
+    matches!(error, Error::Peer(PeerError::Left { .. }))
+}
+
+/// Whether a caller may use the result before it is computed. A rank that has joined does not know
+/// whether the callers on other ranks do.
+fn is_relied_on(member: &Ready) -> bool {
+    member.submission.is_early() || member.submission.is_absent()
+}
+
+/// Completes the tickets of callers whose streams can wait for the result, if they asked for it.
+fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) {
     let is_early = |member: &Ready| member.submission.is_early();
     let count = members.iter().filter(|member| is_early(member)).count();
     if count == 0 {
-        return 0;
+        return;
     }
     queue.release(count);
     for member in members.iter_mut().filter(|member| is_early(member)) {
@@ -370,12 +386,11 @@ fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue)
         ticket.complete(outcome);
     }
     queue.completions().announce();
-    count
 }
 
 impl Flight {
     /// Completes the batch's tensors, and keeps the batch for the observer.
-    fn land(
+    fn complete(
         mut self,
         outcome: Result<(), GpuError>,
         clock: &mut dyn DeviceClock,
@@ -399,8 +414,8 @@ impl Flight {
             Some(_) => None,
         };
         let count = self.members.len();
-        let answered = self.members.iter().filter(|it| it.submission.is_early());
-        let answered = answered.count();
+        let relied_on = self.members.iter().filter(|member| is_relied_on(member));
+        let relied_on = relied_on.count();
         let waits = |member: &Ready| !member.submission.is_early();
         let own = |member: &&Ready| waits(member) && !member.submission.is_absent();
         queue.release(self.members.iter().filter(own).count());
@@ -417,18 +432,18 @@ impl Flight {
         // Before any caller is notified: the cycle that receives its next submission must have
         // reported this batch to the observer. That cycle waits here until all callers are
         // notified: a submission that it releases must have been completed.
-        let mut landed = lock(&shared.landed);
-        shared.has_left.store(true, Ordering::Release);
+        let mut ended = lock(&shared.ended);
+        shared.has_ended.store(true, Ordering::Release);
         for (ticket, outcome) in answers {
             ticket.complete(outcome);
         }
-        landed.push(Landed {
+        ended.push(Ended {
             flight: self,
             times,
             error,
         });
-        drop(landed);
-        shared.answered.fetch_sub(answered, Ordering::AcqRel);
+        drop(ended);
+        shared.relied_on.fetch_sub(relied_on, Ordering::AcqRel);
         shared.in_flight.fetch_sub(count, Ordering::AcqRel);
         queue.completions().announce();
         queue.doorbell.wake_self();

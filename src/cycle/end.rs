@@ -1,6 +1,6 @@
 //! The last step of a process set's cycle: fails pending tensors and notifies the peers.
 
-use super::Cycle;
+use super::{Cycle, device};
 use crate::command::{Command, TimelineCommand};
 use crate::error::{Error, PeerError};
 use crate::observer::NoObserver;
@@ -13,7 +13,11 @@ impl Cycle {
             return;
         }
         self.queue.close(&error);
+        let reason = (!error.is_orderly()).then_some(&error);
         let transport = &mut self.transport;
+        if !device::lets_end(&error) {
+            transport.leave(reason); // at once: the device may take seconds to end
+        }
         self.launches.stop(&error, &mut || transport.check_peers());
         let hits = self.hits.iter_mut().filter_map(Option::take);
         let ready = self.groups.take_held().chain(self.ready.drain(..));
@@ -30,11 +34,7 @@ impl Cycle {
             submission.ticket.complete(Err(error.clone()));
         }
         self.queue.completions().announce();
-        self.transport.leave(if error.is_orderly() {
-            None
-        } else {
-            Some(&error)
-        });
+        self.transport.leave(reason);
         self.close_observer(&error);
         self.ended = Some(error);
     }
@@ -42,7 +42,7 @@ impl Cycle {
     /// Reports the last marks to the observer and drops it; completes the tickets of commands that
     /// are never applied.
     fn close_observer(&mut self, error: &Error) {
-        if self.land().is_err() {
+        if self.report_ended().is_err() {
             // Its tensors have been reported.
         }
         // Marks since the last cycle count, unless the observer itself may have failed.

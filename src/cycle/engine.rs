@@ -74,8 +74,8 @@ impl EngineGroup {
     }
 }
 
-/// Time limit of a shutdown for the running step: longer than any batch takes, shorter than a
-/// user's patience.
+/// Time limit of a shutdown for the running step: longer than most batches take, short enough that
+/// a program ends soon.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time after which a sleeping caller checks again whether it can drive the cycle.
@@ -252,8 +252,8 @@ impl Engine {
     }
 
     /// Ends the cycle normally, with the error `why` for pending tensors, after the running step.
-    /// Returns false if that step does not end: it waits for a rank that is alive and does not
-    /// answer, and continues to wait.
+    /// Returns false if that step does not end within 10 s, because it waits for a rank that is
+    /// alive and does not answer. The cycle then ends when the step does.
     ///
     /// If the rank has failed elsewhere and this engine has not ended for it yet, the cycle ends
     /// with that error, so that its peers receive the cause.
@@ -270,7 +270,10 @@ impl Engine {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                Err(TryLockError::WouldBlock) => return false,
+                Err(TryLockError::WouldBlock) => {
+                    self.queue.abort(why); // whoever runs the step ends the cycle after it
+                    return false;
+                }
             }
             self.queue.doorbell.wake_self();
             return true;

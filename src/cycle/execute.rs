@@ -38,7 +38,7 @@ impl Cycle {
         });
         self.plan = plan;
         outcome?;
-        self.launches.take_off(&mut self.ready);
+        self.launches.hand_over(&mut self.ready);
         Ok(())
     }
 
@@ -46,9 +46,10 @@ impl Cycle {
     /// of its end.
     fn execute_batch(&mut self, batch: &[u32], began: Nanos) -> Result<Nanos, Error> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
+        let job_rank = self.job_rank();
         let mut made_room = false;
         for &position in batch {
-            made_room |= self.ready[position as usize].make_room(rank, size, None);
+            made_room |= self.ready[position as usize].make_room(rank, size, job_rank, None);
         }
         let allocated = made_room.then(|| self.queue.clock.now());
         let members = || batch.iter().map(|&position| &self.ready[position as usize]);

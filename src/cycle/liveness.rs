@@ -31,7 +31,7 @@ impl Cycle {
     /// Completes batches that have ended on the device, and requests a cycle if tensors may be
     /// launched now.
     pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
-        if self.land()? && self.launches.throttle.may_open() {
+        if self.report_ended()? && self.launches.throttle.may_open() {
             self.queue.call_for(self.number + 1);
         }
         Ok(())

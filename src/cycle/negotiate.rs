@@ -20,6 +20,34 @@ use crate::ready::Ready;
 impl Cycle {
     /// Fills `ready` with the tensors that this cycle executes.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
+        self.prepare_block();
+        let is_timed = self.agreed.prepare(self.cache.in_use());
+        self.transport.exchange(
+            self.number,
+            &self.block.contribution(is_timed),
+            &mut self.agreed,
+        )?;
+        self.agreed.conclude();
+        self.adopt_settings();
+        if self.agreed.any().has(Status::COMPARE_CLOCKS) {
+            if self.transport.shares_clock() {
+                return Err(self.invalid_answer(
+                    "a comparison of clocks, although the ranks share one".to_owned(),
+                ));
+            }
+            self.compare_clocks()?;
+        }
+        self.exchange_details()?;
+        let answer = match self.agreed.any().has(Status::UNCACHED) {
+            true => Some(self.ask_coordinator()?),
+            false => None,
+        };
+        self.is_attached = self.has_inputs(answer.is_some());
+        self.apply(answer)
+    }
+
+    /// Completes this rank's block for the exchange.
+    fn prepare_block(&mut self) {
         self.block.status = self.status();
         if self.attach() {
             self.block.status = self.block.status.with(Status::ATTACHED);
@@ -31,15 +59,11 @@ impl Cycle {
         if is_unknown || (self.hits_held == 0 && self.misses.is_empty()) {
             self.block.latest_us = 0;
         }
-        let is_timed = self.agreed.prepare(self.cache.in_use());
-        self.transport.exchange(
-            self.number,
-            &self.block.contribution(is_timed),
-            &mut self.agreed,
-        )?;
-        self.agreed.conclude();
-        // All ranks switch in this same cycle; in the first cycle, to the settings of rank 0's
-        // environment.
+    }
+
+    /// Puts the agreed settings in force. All ranks switch in this same cycle; in the first cycle,
+    /// to the settings of rank 0's environment.
+    fn adopt_settings(&mut self) {
         let settings = self.agreed.settings();
         if self.number == 1 || self.settings.version != settings.version {
             if self.settings.cycle_time_ns != settings.cycle_time_ns {
@@ -52,22 +76,13 @@ impl Cycle {
         self.holding
             .agreed(self.agreed.hold(), self.settings.hierarchy(), step_ended);
         self.collective.set_hierarchy(self.settings.hierarchy());
-        if self.agreed.any().has(Status::COMPARE_CLOCKS) {
-            if self.transport.shares_clock() {
-                return Err(self.invalid_answer(
-                    "a comparison of clocks, although the ranks share one".to_owned(),
-                ));
-            }
-            self.compare_clocks()?;
-        }
-        self.exchange_details()?;
-        let is_answered = self.agreed.any().has(Status::UNCACHED);
-        let answer = if is_answered {
-            self.ask_coordinator()?
-        } else {
-            ResponseList::default()
-        };
-        self.is_attached = self.has_inputs(is_answered);
+    }
+
+    /// Takes the tensors that all ranks have in their caches, and those of `answer`, if rank 0 was
+    /// asked.
+    fn apply(&mut self, answer: Option<ResponseList>) -> Result<(), Error> {
+        let is_answered = answer.is_some();
+        let answer = answer.unwrap_or_default();
         // Before the hits: a rank may have requested one of them in another form.
         self.agreed_commands = answer.commands;
         answer

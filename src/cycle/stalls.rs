@@ -33,6 +33,9 @@ pub(crate) enum Stalls {
     Other {
         /// The shutdown limit.
         limit: Duration,
+        /// When the oldest such tensor was submitted, and when a check first found it. As on the
+        /// lowest rank, the time of the batches before that does not count.
+        first_seen: Option<(Nanos, Nanos)>,
     },
 }
 
@@ -55,7 +58,10 @@ impl Stalls {
                 inspector: StallInspector::new(warn_after, shutdown_after),
                 first_seen: HashMap::new(),
             }),
-            (_, Some(limit)) if limit >= warn_after => Some(Self::Other { limit }),
+            (_, Some(limit)) if limit >= warn_after => Some(Self::Other {
+                limit,
+                first_seen: None,
+            }),
             _ => None,
         }
     }
@@ -75,10 +81,13 @@ impl Stalls {
                 inspector,
                 first_seen,
             } => inspect(inspector, first_seen, now, pending, report),
-            Self::Other { limit } => {
-                let Some(since) = pending.oldest_unanswered() else {
+            Self::Other { limit, first_seen } => {
+                let Some(oldest) = pending.oldest_unanswered() else {
+                    *first_seen = None;
                     return Ok(StallCheck::default());
                 };
+                let known = first_seen.filter(|(known, _)| *known == oldest);
+                let (_, since) = *first_seen.insert(known.unwrap_or((oldest, now)));
                 let end = since + *limit + GRACE;
                 if now < end {
                     return Ok(StallCheck {
@@ -198,7 +207,7 @@ impl Pending for Cycle {
 mod tests {
     use super::*;
 
-    /// A tensor that rank 1 has not submitted.
+    /// A tensor that rank 1 has not submitted; rank 0 has at the start.
     struct Waiting(PendingOperation);
 
     impl Pending for Waiting {
@@ -218,8 +227,30 @@ mod tests {
         }
 
         fn oldest_unanswered(&self) -> Option<Nanos> {
-            None
+            Some(Nanos(0))
         }
+    }
+
+    #[test]
+    fn a_long_batch_before_the_first_check_is_no_stall() {
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let limit = Duration::from_secs(10);
+        let mut stalls = Stalls::new(1, 2, limit, Some(limit)).unwrap();
+        let pending = Waiting(PendingOperation::Cached(0));
+        let mut look = |seconds| stalls.look(at(seconds), &pending, &mut |text| panic!("{text}"));
+        assert!(look(60).is_ok() && look(70).is_ok());
+        let error = look(71).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Peer(PeerError::Stalled {
+                    rank: 0,
+                    waited_seconds: 11,
+                    ..
+                })
+            ),
+            "{error}"
+        );
     }
 
     #[test]

@@ -149,14 +149,12 @@ pub enum ArgumentError {
         /// Number of elements in the buffer.
         found: usize,
     },
-    /// The backend does not support the call.
-    #[error("the {backend} backend cannot do {what} (tensor {tensor})")]
-    Unsupported {
+    /// Shape with more elements than memory can hold.
+    #[error("shape {shape:?} of tensor {tensor} has more elements than memory can hold")]
+    ShapeTooLarge {
         /// Name of the tensor.
         tensor: String,
-        /// The backend.
-        backend: &'static str,
-        /// The call.
-        what: String,
+        /// The shape.
+        shape: Vec<usize>,
     },
 }

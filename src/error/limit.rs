@@ -18,12 +18,22 @@ pub enum LimitError {
         limit: usize,
     },
     /// Not enough memory for a result.
-    #[error("cannot allocate {bytes} bytes for the result of tensor {tensor}; gather it in parts")]
+    #[error(
+        "rank {rank} cannot allocate {bytes} bytes for the result of tensor {tensor}; gather it in parts"
+    )]
     Memory {
         /// The tensor.
         tensor: String,
         /// Number of bytes of the result.
         bytes: usize,
+        /// This rank.
+        rank: usize,
+    },
+    /// A result is larger than any memory.
+    #[error("the result of tensor {tensor} is larger than any memory; gather it in parts")]
+    TooLarge {
+        /// The tensor.
+        tensor: String,
     },
     /// The requests or responses of one cycle do not fit a control frame.
     #[error(

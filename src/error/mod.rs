@@ -36,6 +36,7 @@ pub use mismatch::{Mismatch, Mismatched, Submitted};
 pub use negotiation::NegotiationError;
 pub use peer::PeerError;
 pub use process_set::{ProcessSetError, ProcessSetProblem};
+pub use ronde_job::OpKind;
 pub use settings::SettingsError;
 pub use start::StartError;
 pub(crate) use start::{Failure, failure};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 /// An invalid list of ranks for a process set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProcessSetProblem {
     /// The list is empty.
     #[error("the list is empty")]

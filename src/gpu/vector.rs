@@ -92,6 +92,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Panics
     /// If there are more elements than the vector has.
+    #[doc(hidden)]
     pub fn write_front(&mut self, from: &[T]) -> Result<(), GpuError> {
         assert!(from.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is readable.
@@ -109,6 +110,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Panics
     /// If there are more elements than the vector has.
+    #[doc(hidden)]
     pub fn read_front(&self, to: &mut [T]) -> Result<(), GpuError> {
         assert!(to.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is writable, and the bytes are valid elements.
@@ -124,6 +126,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Errors
     /// The device has no memory left.
+    #[doc(hidden)]
     pub fn cloned_on(&self, stream: Stream) -> Result<Self, GpuError> {
         let mut copy = Self {
             device: Arc::clone(&self.device),
@@ -141,9 +144,11 @@ impl<T: Element> CudaVec<T> {
     /// The device has failed.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If the lengths or the devices differ.
+    #[doc(hidden)]
     pub fn copy_on(&mut self, from: &Self, stream: Stream) -> Result<(), GpuError> {
         assert_eq!(from.elements, self.elements, "as many elements are needed");
+        self.check_device(from);
         if self.elements == 0 {
             return Ok(());
         }
@@ -153,6 +158,7 @@ impl<T: Element> CudaVec<T> {
     }
 
     /// Number of elements that `parts` take when they are [packed](Self::pack_on).
+    #[doc(hidden)]
     pub fn packed_len(parts: &[Self]) -> usize {
         places(parts.iter().map(Self::bytes))
             .last()
@@ -167,7 +173,9 @@ impl<T: Element> CudaVec<T> {
     /// The device has failed.
     ///
     /// # Panics
-    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements.
+    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements, or is on another
+    /// device.
+    #[doc(hidden)]
     pub fn pack_on(&mut self, parts: &[Self], stream: Stream) -> Result<(), GpuError> {
         self.copy_parts(parts, stream, |part, place| (part, place))
     }
@@ -179,7 +187,9 @@ impl<T: Element> CudaVec<T> {
     /// The device has failed.
     ///
     /// # Panics
-    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements.
+    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements, or is on another
+    /// device.
+    #[doc(hidden)]
     pub fn unpack_on(&self, parts: &mut [Self], stream: Stream) -> Result<(), GpuError> {
         self.copy_parts(parts, stream, |part, place| (place, part))
     }
@@ -193,6 +203,7 @@ impl<T: Element> CudaVec<T> {
         way: impl Fn(u64, u64) -> (u64, u64),
     ) -> Result<(), GpuError> {
         assert!(Self::packed_len(parts) <= self.elements, "all parts fit");
+        parts.iter().for_each(|part| self.check_device(part));
         let places = places(parts.iter().map(Self::bytes));
         let entry = |(part, place): (&Self, usize)| {
             let (from, to) = way(part.address, self.address + place as u64);
@@ -203,6 +214,11 @@ impl<T: Element> CudaVec<T> {
         Table::of(Kernel::Copy, 1.0, 1, &entries)
             .iter()
             .try_for_each(|table| self.device.gpu.launch(Kernel::Copy, table, stream))
+    }
+
+    fn check_device(&self, other: &Self) {
+        let [ours, theirs] = [self, other].map(|vector| vector.device.ordinal);
+        assert_eq!(ours, theirs, "both vectors are on one device");
     }
 
     fn bytes(&self) -> usize {

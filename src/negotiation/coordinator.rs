@@ -599,7 +599,7 @@ mod tests {
         let refusal = answer.responses[0].outcome.clone().unwrap_err();
         assert!(matches!(
             refusal.into_error("g"),
-            Error::Limit(LimitError::Memory { .. })
+            Error::Limit(LimitError::TooLarge { .. })
         ));
     }
 

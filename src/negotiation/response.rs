@@ -63,10 +63,7 @@ impl Refusal {
                 }
                 .into()
             }
-            Self::TooLarge { .. } => Error::Limit(LimitError::Memory {
-                tensor,
-                bytes: usize::MAX,
-            }),
+            Self::TooLarge { .. } => LimitError::TooLarge { tensor }.into(),
             Self::Joined { rank } => Error::Negotiation(NegotiationError::RankJoined {
                 tensor,
                 rank: rank as usize,

@@ -1,6 +1,7 @@
 //! Tickets: state of a submission, written by the cycle and read by the handle.
 
 use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
@@ -150,17 +151,38 @@ impl Ticket {
         self.state.store(state, Ordering::SeqCst);
         let flags = self.flags.load(Ordering::SeqCst);
         if flags & HAS_WAKER != 0 {
-            self.waker.wake();
+            catching(|| self.waker.wake());
         }
         if flags & HAS_ORPHAN != 0 {
-            self.drop_orphan();
+            catching(|| self.drop_orphan());
         }
     }
+}
+
+/// Calls code of the program. A panic in it, which the panic hook reports, does not end the job.
+fn catching(call: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(call));
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("as the test wants");
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_panics_does_not_stop_who_completes_its_ticket() {
+        let ticket = Ticket::default();
+        ticket.adopt(Box::new(PanicsWhenDropped));
+        ticket.complete(Ok(()));
+        assert!(matches!(ticket.outcome(), Some(Ok(()))));
+    }
 
     #[test]
     fn a_ticket_is_renewed_if_it_has_no_other_owner_and_no_data() {

@@ -37,8 +37,7 @@ impl StepEnds {
         }
         let executed = ExecutedBatch {
             ended: batch.ended,
-            collective_ns: 0,
-            wait_ns: 0,
+            transfer_ns: 0,
         };
         let items = batch.members.iter().map(|member| member.submission.item);
         self.meter.executed(&executed, items)?;

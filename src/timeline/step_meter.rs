@@ -20,7 +20,7 @@ mod rounds;
 mod sums;
 
 use pauses::Pauses;
-use rounds::{Load, Rounds, Turn};
+use rounds::{Contents, Rounds, Turn};
 use sums::Sums;
 
 /// Times of an executed batch, as measured by the cycle; its tensors are passed separately.
@@ -28,10 +28,8 @@ use sums::Sums;
 pub(crate) struct ExecutedBatch {
     /// Time at which its results were in place.
     pub ended: Nanos,
-    /// Time inside the collective, nanoseconds.
-    pub collective_ns: u64,
-    /// Part of `collective_ns` spent waiting for peers, nanoseconds.
-    pub wait_ns: u64,
+    /// Time of the transfer, copies included, nanoseconds.
+    pub transfer_ns: u64,
 }
 
 /// Measurements of one undisturbed step on this rank.
@@ -47,16 +45,8 @@ pub(crate) struct StepSample {
     pub bytes: u64,
     /// Number of tensors executed.
     pub tensors: u64,
-    /// Number of batches executed.
-    pub batches: u64,
-    /// Number of cycles begun.
-    pub cycles: u64,
     /// Time in negotiation, milliseconds.
     pub negotiate_ms: f64,
-    /// Time in collectives, milliseconds.
-    pub collective_ms: f64,
-    /// Part of `collective_ms` spent waiting for peers, milliseconds.
-    pub wait_ms: f64,
 }
 
 /// Reason why a step is not a sample.
@@ -98,7 +88,7 @@ pub(crate) struct StepMeter {
     marked: bool,
     /// Rounds of marked steps, and the sums at the last mark.
     rounds: Rounds,
-    at_mark: Load,
+    at_mark: Contents,
     /// End of the previous step; `None` until the first one.
     boundary: Option<Nanos>,
     /// Sums of the cycles before the current one since then.
@@ -129,7 +119,6 @@ impl StepMeter {
     pub(crate) fn cycle(&mut self, began: Nanos, negotiate_ns: u64) {
         self.sums.add(&std::mem::take(&mut self.cycle));
         self.cycle_began = began;
-        self.cycle.cycles += 1;
         self.cycle.negotiate_ns += negotiate_ns;
     }
 
@@ -139,9 +128,7 @@ impl StepMeter {
         batch: &ExecutedBatch,
         tensors: impl IntoIterator<Item = Item>,
     ) -> Option<Step> {
-        self.cycle.batches += 1;
-        self.cycle.collective_ns += batch.collective_ns;
-        self.cycle.wait_ns += batch.wait_ns;
+        self.cycle.transfer_ns += batch.transfer_ns;
         let (mut ends, mut wholes) = (0, 0);
         for tensor in tensors {
             self.cycle.tensors += 1;
@@ -219,17 +206,17 @@ impl StepMeter {
         let turn = if is_first {
             Turn::Ends // its start is unknown
         } else {
-            self.rounds.push(self.sums.load().since(&self.at_mark))
+            self.rounds.push(self.sums.contents().since(&self.at_mark))
         };
         if length != self.rounds.length() {
             self.pauses = Pauses::default(); // steps are now measured differently
         }
         let breaks = turn == Turn::Breaks;
         if turn == Turn::Within {
-            self.at_mark = self.sums.load();
+            self.at_mark = self.sums.contents();
             return None;
         }
-        self.at_mark = Load::default();
+        self.at_mark = Contents::default();
         if length > 1 {
             // Not the signature of its one step with operations, which is shorter.
             self.sums.signature = mix(self.sums.signature, length as u64);

@@ -1,5 +1,5 @@
-//! Robust location and spread of log step times: the Huber centre of one sample, the pooled noise
-//! of all.
+//! Location and spread of step times: the Huber centre of one sample and the pooled noise of all,
+//! in logarithms; the mean and its standard error, for comparisons.
 //!
 //! A step time has a log-normal core and spikes (a few percent of the steps at half as long again).
 //! The mean of the logs follows the spikes, the median wastes a third of the data; Huber's centre
@@ -32,6 +32,18 @@ pub fn median(values: &[f64]) -> f64 {
     } else {
         0.5 * (sorted[half - 1] + sorted[half])
     }
+}
+
+/// The mean, NaN of nothing.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Squared standard error of the mean of independent steps.
+pub(crate) fn squared_error(steps: &[f64]) -> f64 {
+    let (count, center) = (steps.len() as f64, mean(steps));
+    let squares: f64 = steps.iter().map(|step| (step - center).powi(2)).sum();
+    squares / (count * (count - 1.0))
 }
 
 /// The Huber centre of log step times, NaN of nothing.

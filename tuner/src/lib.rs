@@ -10,13 +10,13 @@
 //!
 //! | part | what it does |
 //! | --- | --- |
-//! | [`Session`] | drives everything, one call per training step: samples, proposals, the comparison, [`Verdict`], re-checks |
+//! | [`Session`] | state machine of a job, one call per training step: samples, proposals, comparison, [`Verdict`], checks afterwards |
 //! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a stop rule |
-//! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
-//! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
+//! | [`Model`] | prior belief about the surface; measurements that contradict it reduce its weight |
+//! | [`Drift`] | a permanent change of the step time after the verdict |
 //! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
-//! | [`Posterior`] | what a finished search's measurements say of the whole surface, noise and all |
-//! | [`Log`], [`read_log`], [`read_logs`] | a CSV file that ends with a valid best-so-far row at any moment; reading it, or Horovod's |
+//! | [`Posterior`] | posterior of the whole surface and of the noise, from the measurements of a finished search |
+//! | [`Log`], [`read_log`], [`read_logs`] | CSV log whose last row is always the best so far; readers of it and of Horovod's log |
 //!
 //! A session against a training loop; here the step time is a formula:
 //!
@@ -50,11 +50,13 @@
 //! # Ok::<(), ronde_tuner::Error>(())
 //! ```
 
+mod acquisition;
 mod center;
 mod error;
 mod guard;
 mod log;
 mod posterior;
+mod random;
 mod session;
 mod space;
 mod state;
@@ -73,8 +75,8 @@ pub use posterior::{Expectation, NoiseEstimate, Posterior, Seen};
 pub use session::drift::Drift;
 pub use session::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict, percent_text};
 pub use session::{Action, Scored, Session, SessionConfig};
-pub use space::parameter::{LEVELS_MAX, Parameter, Scale};
-pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
+pub use space::parameter::{Parameter, Scale};
+pub use space::{Point, Space};
 pub use state::{
     Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict,
 };

@@ -30,11 +30,11 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use rand::RngExt;
 
+use crate::random::generator;
 use crate::space::{Coordinates, Point, Space};
 use crate::surrogate::gp::{Prediction, dot};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
 use crate::surrogate::{cold_prior, shares, weighed};
-use crate::tuner::design::generator;
 
 use groups::{Groups, Values};
 pub use noise::NoiseEstimate;

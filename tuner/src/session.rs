@@ -13,11 +13,12 @@
 //! force meanwhile, its steps still count, and the answer comes back through [`Session::propose`].
 //! The session has no clock and no thread, so equal step times give equal decisions.
 //!
-//! Steps that are no measurement (not finite, not positive, or a stall) change nothing. A sample
-//! that is clearly worse than the best so far is cut short after 1, 2 or 5 steps and kept with the
-//! variance that so few steps have; from a setting that is twice as slow the session goes back
-//! before it asks. No sample is begun whose expected cost does not fit into what is left of the
-//! budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
+//! Steps that are not finite or not positive are ignored. A stall is no measurement, but its cost
+//! counts (`guard::stall`). A sample that is clearly worse than the best so far is cut short after
+//! 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting that is twice
+//! as slow the session goes back before it asks. No sample is begun whose expected cost does not
+//! fit into what is left of the budget ([`SessionConfig::budget_steps`]), and none continues that
+//! exceeds it.
 //!
 //! After the verdict the session watches for drift, and tunes anew when it has seen one: from the
 //! setting in force, with a new budget, and with the first default still a candidate.
@@ -55,21 +56,22 @@ pub use resume::Scored;
 
 use budget::CLIFF;
 use contest::Contest;
+use sample::Judgement;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
 /// Most measurements, checks or warnings that wait to be fetched, and drifts that a verdict lists;
 /// older ones are dropped.
 const LATEST_MAX: usize = 256;
-/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up
+/// Steps of the start's sample: all of them cost what the best setting would gain. A start-up
 /// that ends among them is cut off; a longer one is part of the sample, which is no evidence in a
 /// comparison.
 const DEFAULT_STEPS: usize = 5;
 
-/// Stage of a session.
+/// Stage of a session, by what it waits for.
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Steps that are discarded at the user's wish.
+    /// Steps that are discarded at the user's request.
     Warmup { left: u64 },
     /// The end of the sample of the setting in force.
     Default,
@@ -81,7 +83,7 @@ enum Stage {
     Deciding { extra: u32 },
     /// The end of a visit of the comparison.
     Ab,
-    /// The default is in force, since stalls of other settings have cost too much.
+    /// The start is in force, since stalls of other settings have cost too much.
     Rest { is_contest: bool },
     /// A drift, or a loss against the default.
     Finished {
@@ -148,8 +150,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Steps of the default's sample; as many as of any other where the user has said how many
-    /// those are, or where start-up ends.
+    /// Steps of the start's sample: fewer than of others, unless the user has fixed the steps or
+    /// the warm-up.
     fn default_steps(&self) -> usize {
         if self.config.adaptive && self.config.warmup_samples.is_none() {
             DEFAULT_STEPS
@@ -261,9 +263,9 @@ impl Session {
         }
     }
 
-    /// Adds a step to the ledger of stalls. The status quo counts as the default.
+    /// Adds a step to the ledger of stalls. The start counts as the default.
     fn note_stall(&mut self, log_time: f64) {
-        let Some(default) = self.default_log() else {
+        let Some(start) = self.start_log() else {
             return;
         };
         // The first steps at a setting show whether it is slow, which is no stall.
@@ -276,7 +278,7 @@ impl Session {
         } else {
             Arm::Candidate
         };
-        self.ledger.push(arm, (log_time - usual.max(default)).exp());
+        self.ledger.push(arm, (log_time - usual.max(start)).exp());
     }
 
     /// Takes a step of the start while the search rests.
@@ -298,8 +300,7 @@ impl Session {
         }
     }
 
-    /// A step right after a change is no measurement, unless it alone is more than the budget
-    /// bears.
+    /// A step right after a change is no measurement, unless it alone exceeds the budget.
     fn on_discarded(&mut self, log_time: f64) -> Action {
         if matches!(self.stage, Stage::Finished { .. }) {
             return Action::Keep;
@@ -327,8 +328,8 @@ impl Session {
                 Action::Keep
             }
             Stage::Sample => match self.judge() {
-                sample::Verdict::GoOn => Action::Keep,
-                verdict => self.close_sample(verdict == sample::Verdict::CutShort),
+                Judgement::GoOn => Action::Keep,
+                judgement => self.close_sample(judgement == Judgement::CutShort),
             },
             Stage::Entry => self.on_entry(),
             Stage::Deciding { extra } => self.on_extra(log_time, extra),

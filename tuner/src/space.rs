@@ -25,9 +25,9 @@ use crate::space::parameter::Scale;
 use crate::{Error, Parameter};
 
 /// The most parameters a space can have.
-pub const PARAMETERS_MAX: usize = 8;
+pub(crate) const PARAMETERS_MAX: usize = 8;
 /// The most lattice points; a proposal looks at each of them.
-pub const LATTICE_MAX: usize = 20_000;
+pub(crate) const LATTICE_MAX: usize = 20_000;
 
 /// One setting: a value per parameter, in the order of the space. Booleans are 0 and 1. Made by
 /// [`Space::point`].
@@ -108,7 +108,7 @@ impl Space {
     ///
     /// # Errors
     /// No parameter, too many, two of one name, unusable bounds or levels, a fixed value that its
-    /// scale does not have, or a lattice of more than [`LATTICE_MAX`] points.
+    /// scale does not have, or a lattice of more than 20,000 points.
     pub fn new(parameters: Vec<Parameter>) -> Result<Self, Error> {
         if parameters.is_empty() {
             return Err(Error::EmptySpace);

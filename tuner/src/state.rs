@@ -36,7 +36,6 @@ use thiserror::Error;
 
 use crate::Warning;
 use crate::center::center_variance;
-use crate::session::verdict::Verdict;
 use crate::space::{Point, Space};
 use crate::text::read_text;
 use crate::tuner::recall::Memory;
@@ -63,7 +62,7 @@ pub struct State {
     /// Comparisons that this job has begun: they share one error. 0 in files of version 1.
     #[serde(default)]
     pub contests: u32,
-    /// Cost so far of a search that has no verdict yet, in steps of the default; negative if it has
+    /// Cost so far of a search that has no verdict yet, in steps of the start; negative if it has
     /// saved time. Not in files of earlier versions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_steps: f64,
@@ -272,27 +271,14 @@ impl StateSample {
     }
 }
 
-impl StateVerdict {
-    pub(crate) fn new(space: &Space, verdict: &Verdict) -> Self {
-        Self {
-            kept_default: verdict.kept_default,
-            chosen: setting(space, &verdict.chosen),
-            default_step_ms: rounded(verdict.default_step_ms),
-            chosen_step_ms: rounded(verdict.chosen_step_ms),
-            gain_pct: verdict.gain_pct.map(rounded),
-            reason: verdict.reason.clone(),
-        }
-    }
-}
-
 /// A point by the names of its parameters.
 pub(crate) fn setting(space: &Space, point: &Point) -> Setting {
     let names = space.parameters().iter().map(|p| p.name().to_owned());
     names.zip(point.values().iter().copied()).collect()
 }
 
-/// The point of a setting, or why `space` does not have it. A parameter that was none when it was
-/// written, and is fixed now, is as it is fixed.
+/// The point of a setting, or why `space` does not have it. A parameter that the file lacks takes
+/// its fixed value, if it has one.
 pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
     let mut values = Vec::new();
     for parameter in space.parameters() {

@@ -10,10 +10,10 @@ pub(crate) mod kernel;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
+use crate::acquisition::expected_improvement;
 use crate::space::Coordinates;
 use crate::surrogate::gp::{Gp, Prediction, Prior};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
-use crate::tuner::acquisition::expected_improvement;
 use crate::tuner::model::Belief;
 
 /// Prior probability that the model is useful.

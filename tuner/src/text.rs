@@ -19,8 +19,8 @@ pub fn read_text(path: &Path) -> io::Result<String> {
         .take(BYTES_MAX + 1)
         .read_to_string(&mut text)?;
     if text.len() as u64 > BYTES_MAX {
-        let complaint = format!("more than {} MiB", BYTES_MAX >> 20);
-        return Err(io::Error::new(io::ErrorKind::InvalidData, complaint));
+        let message = format!("more than {} MiB", BYTES_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(text)
 }

@@ -29,7 +29,6 @@
 //! # Ok::<(), ronde_tuner::Error>(())
 //! ```
 
-pub(crate) mod acquisition;
 pub(crate) mod design;
 pub(crate) mod model;
 pub(crate) mod proposal;
@@ -190,7 +189,7 @@ impl Tuner {
     ///
     /// # Errors
     /// A point that is not one of the space.
-    pub fn also_consider(&mut self, point: Point) -> Result<(), Error> {
+    pub(crate) fn also_consider(&mut self, point: Point) -> Result<(), Error> {
         let point = self.space().point(point.values())?;
         if !self.lattice.points.contains(&point) {
             Arc::make_mut(&mut self.lattice).points.push(point);
@@ -217,7 +216,7 @@ impl Tuner {
             .filter(|r| self.sample(&r.point).is_none())
     }
 
-    /// Listens to this model in every later ask, or to none.
+    /// Sets the model of later asks; `None` removes it.
     pub fn set_model(&mut self, model: Option<Arc<dyn Model>>) {
         self.model = model;
     }
@@ -342,8 +341,8 @@ impl Tuner {
         ProposalJob::new(self.clone())
     }
 
-    /// Takes note of a proposal that is going to be followed. Returns whether it answers the latest
-    /// ask; if not, it is ignored.
+    /// Records a proposal that will be followed. Returns whether it answers the latest ask; if not,
+    /// it is ignored.
     pub fn accept(&mut self, proposal: &Proposal) -> bool {
         if proposal.ask != self.asks {
             return false;

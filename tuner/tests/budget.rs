@@ -129,7 +129,6 @@ fn a_budget_is_exceeded_by_no_more_than_one_step_and_the_noise() {
                     "over by {over:.1}, largest step {largest_step:.1}: {verdict:?}"
                 );
                 assert_eq!(verdict.budget_steps, budget_steps);
-                assert_eq!(verdict.budget_kept, verdict.steps_lost <= budget_steps);
             }
         }
     }
@@ -174,7 +173,7 @@ fn a_setting_that_is_a_hundred_times_slower_is_left_after_its_first_step() {
 }
 
 #[test]
-fn late_answers_do_not_eat_the_budget() {
+fn late_answers_do_not_exceed_the_budget() {
     for seed in 0..12 {
         let Cost {
             over, largest_step, ..
@@ -202,7 +201,7 @@ fn without_a_budget_nothing_is_tried_and_with_a_large_one_much_is() {
     );
     assert_eq!(
         nothing.reason,
-        "default kept: the budget does not bear another sample"
+        "default kept: the budget does not allow another sample"
     );
     assert!(samples(1000.0).samples >= 4, "{:?}", samples(1000.0));
     let config = SessionConfig::default().with_horizon(10_000);

@@ -12,8 +12,8 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Default of [`Config::start_timeout`].
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Check that is called about twice a second while a rank waits for others to connect. It returns
-/// the reason why waiting has become useless, if it has.
+/// Check that is called at least twice a second while a rank waits for others to connect. It
+/// returns the reason why waiting has become useless, if it has.
 #[derive(Clone)]
 pub struct Alarm(pub Arc<dyn Fn() -> Option<String> + Send + Sync>);
 

@@ -175,41 +175,14 @@ impl Inbound {
                 total,
             } => {
                 let total = usize::try_from(total).map_err(|_| "a message that is too long")?;
-                match self.open.get(&channel) {
-                    None if total == 0 => {
-                        let place = Place {
-                            channel,
-                            tag,
-                            total,
-                            offset: 0,
-                        };
-                        return on(Arrival::Data(place, &[]));
-                    }
-                    None if self.open.len() >= OPEN_MAX => {
-                        return Err(format!("messages on more than {OPEN_MAX} channels at once"));
-                    }
-                    None => {
-                        let received = 0;
-                        self.open.insert(
-                            channel,
-                            Open {
-                                tag,
-                                total,
-                                received,
-                            },
-                        );
-                    }
-                    Some(open) if (open.tag, open.total) != (tag, total) => {
-                        return Err(format!(
-                            "a frame of message {tag} of {total} bytes within message {} of {} \
-                             bytes",
-                            open.tag, open.total
-                        ));
-                    }
-                    Some(open) if open.received + header.bytes > open.total => {
-                        return Err(format!("more than the {} bytes of a message", open.total));
-                    }
-                    Some(_) => {}
+                if !self.open_message(channel, tag, total, header.bytes)? {
+                    let place = Place {
+                        channel,
+                        tag,
+                        total,
+                        offset: 0,
+                    };
+                    return on(Arrival::Data(place, &[]));
                 }
             }
         }
@@ -218,6 +191,45 @@ impl Inbound {
             remaining: header.bytes,
         });
         Ok(())
+    }
+
+    /// Checks a data frame of `bytes` bytes against the open message of its channel; without one, a
+    /// message begins. Returns whether bytes follow: an empty message is complete at once.
+    fn open_message(
+        &mut self,
+        channel: u64,
+        tag: u32,
+        total: usize,
+        bytes: usize,
+    ) -> Result<bool, String> {
+        match self.open.get(&channel) {
+            None if total == 0 => return Ok(false),
+            None if self.open.len() >= OPEN_MAX => {
+                return Err(format!("messages on more than {OPEN_MAX} channels at once"));
+            }
+            None => {
+                let received = 0;
+                self.open.insert(
+                    channel,
+                    Open {
+                        tag,
+                        total,
+                        received,
+                    },
+                );
+            }
+            Some(open) if (open.tag, open.total) != (tag, total) => {
+                return Err(format!(
+                    "a frame of message {tag} of {total} bytes within message {} of {} bytes",
+                    open.tag, open.total
+                ));
+            }
+            Some(open) if open.received + bytes > open.total => {
+                return Err(format!("more than the {} bytes of a message", open.total));
+            }
+            Some(_) => {}
+        }
+        Ok(true)
     }
 }
 

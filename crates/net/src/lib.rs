@@ -1,7 +1,7 @@
 //! Messages of bytes among the ranks of a job on several hosts, over TCP.
 //!
-//! - `secret`: the job's shared secret, from a file or from standard input. `authentication`:
-//!   challenge and response on every connection, before any other byte is parsed.
+//! - `secret`: the job's shared secret, from a file. `authentication`: challenge and response on
+//!   every connection, before any other byte is parsed.
 //! - `frame`, `control`, `inbound`: what a connection carries after that, and its validation.
 //! - `inbox`: matches messages with the receives that wait for them. `outbound`: the messages that
 //!   wait for a connection. `link`: one connection.
@@ -83,4 +83,4 @@ pub use mesh::{Mesh, Readiness, Waker};
 pub use open_files::raise_open_files_limit;
 pub use pending::Pending;
 pub use reservation::Reservation;
-pub use secret::{SECRET_BYTES, Secret, SecretError};
+pub use secret::{Secret, SecretError};

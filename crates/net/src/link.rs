@@ -30,7 +30,7 @@ const CREDIT_BYTES: u64 = WINDOW_BYTES / 4;
 /// Most channels on which the other side sends. A process set has two, and none is removed.
 const CHANNELS_MAX: usize = 1 << 16;
 
-/// How far a connection is.
+/// State of a connection.
 pub(crate) enum Stage {
     /// The operating system is connecting.
     Connecting,

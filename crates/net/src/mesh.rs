@@ -78,7 +78,7 @@ pub struct Mesh {
     start_timeout: Duration,
 }
 
-/// How far the mesh is.
+/// Phase of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Rank 0 waits for the others.
@@ -87,7 +87,7 @@ pub(crate) enum Phase {
     Waiting,
     /// All ranks have come.
     Started,
-    /// This rank has said all, and waits until the others have read it.
+    /// This rank has sent its last message, and waits until the others have read it.
     Leaving,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Core {
     unsent: Vec<usize>,
     /// Connection to the sender of the latest receive that waits.
     awaited: Option<usize>,
-    /// Why the mesh is over.
+    /// Error that has ended the mesh.
     pub(crate) verdict: Option<NetError>,
     pub(crate) left: BTreeSet<usize>,
     /// How attempts to connect to a rank have ended.

@@ -78,7 +78,6 @@ fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
 /// Another rank: connects to rank 0 and waits for the start.
 fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     let (rank, host) = (core.config.rank, core.config.host.clone());
-    let waited_seconds = core.config.start_timeout.as_secs();
     let mut address = core.config.server;
     let further = core.config.further.clone().into_iter();
     let mut addresses = further.chain([address]).cycle();
@@ -119,24 +118,32 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
         // Rank 0 may be about to say which ranks are missing.
         let patience = core.link_to(0).map_or(Duration::ZERO, |_| VERDICT_PATIENCE);
         if Instant::now() >= deadline + patience {
-            return Err(match core.link_to(0) {
-                Some(_) => NetError::NotStarted {
-                    rank,
-                    host,
-                    address,
-                    waited_seconds,
-                },
-                None => NetError::Unreachable {
-                    rank,
-                    host,
-                    address,
-                    waited_seconds,
-                    reason,
-                },
-            });
+            return Err(not_started(core, address, reason));
         }
     }
     Ok(())
+}
+
+/// Error of a rank that rank 0, at `address`, has not started in time; `reason` is why the last
+/// attempt to connect has failed.
+fn not_started(core: &mut Core, address: SocketAddr, reason: String) -> NetError {
+    let (rank, host) = (core.config.rank, core.config.host.clone());
+    let waited_seconds = core.config.start_timeout.as_secs();
+    match core.link_to(0) {
+        Some(_) => NetError::NotStarted {
+            rank,
+            host,
+            address,
+            waited_seconds,
+        },
+        None => NetError::Unreachable {
+            rank,
+            host,
+            address,
+            waited_seconds,
+            reason,
+        },
+    }
 }
 
 /// Like [`connect`], at the start of the job, which needs all of `ranks`: if one is not connected
@@ -249,7 +256,7 @@ impl Core {
         Ok(())
     }
 
-    /// The accepting side reads whom it is connected to.
+    /// The accepting side handles the hello of the connecting rank.
     pub(crate) fn on_hello(
         &mut self,
         link: &mut Link,
@@ -272,7 +279,7 @@ impl Core {
                 self.config.job,
                 self.config.init
             );
-            say(link, &Control::Later(reason.clone()));
+            send_last(link, &Control::Later(reason.clone()));
             return Err(End::Later(reason));
         }
         self.arrived.insert(rank);
@@ -359,7 +366,7 @@ impl Core {
 
     /// Refuses a rank of this job. Before the start, the job cannot start any more.
     fn refuse(&mut self, link: &mut Link, reason: String) -> End {
-        say(link, &Control::Refused(reason.clone()));
+        send_last(link, &Control::Refused(reason.clone()));
         if self.phase == Phase::Gathering && self.verdict.is_none() {
             self.tell_all(&Control::Refused(reason.clone()));
             self.fail_all(NetError::Refused {
@@ -395,7 +402,7 @@ impl Core {
 }
 
 /// Sends a last message: the socket of a new connection has room for it, or has failed already.
-fn say(link: &mut Link, message: &Control) {
+fn send_last(link: &mut Link, message: &Control) {
     link.outbound.push_control(message);
     if let Err(error) = link.outbound.write(&mut link.stream) {
         tracing::debug!(address = %link.address, %error, "a refused rank does not learn the reason");

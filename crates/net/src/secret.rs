@@ -1,8 +1,7 @@
 //! Secret of a job: 32 bytes that its ranks share and no other process knows.
 //!
-//! It is read from a file that only its owner can access, or from a pipe of the launcher; as 64
-//! hexadecimal digits, so that it can be written with any editor. It never appears in a command
-//! line, in a log or in an error.
+//! It is read from a file that only its owner can access, as 64 hexadecimal digits, so that it can
+//! be written with any editor. It never appears in a command line, in a log or in an error.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Length of a secret.
-pub const SECRET_BYTES: usize = 32;
+const SECRET_BYTES: usize = 32;
 
 /// Longest text of a secret: its digits, and white space around them.
 const TEXT_BYTES_MAX: u64 = 4 * SECRET_BYTES as u64;
@@ -53,21 +52,13 @@ pub enum SecretError {
     },
     /// The text is not a secret.
     #[error(
-        "the secret from {source_name} is not {digits} hexadecimal digits; `openssl rand -hex \
+        "the secret from {path} is not {digits} hexadecimal digits; `openssl rand -hex \
          {SECRET_BYTES}` prints a valid one",
         digits = 2 * SECRET_BYTES
     )]
     Format {
-        /// A file, or standard input.
-        source_name: String,
-    },
-    /// The launcher's pipe cannot be read.
-    #[error("the secret cannot be read from {source_name}: {reason}")]
-    Pipe {
-        /// Name of the pipe.
-        source_name: String,
-        /// The operating system's reason.
-        reason: String,
+        /// The file.
+        path: PathBuf,
     },
     /// The kernel provides no random bytes.
     #[error("the kernel provides no random bytes: {reason}")]
@@ -135,45 +126,19 @@ impl Secret {
         file.take(TEXT_BYTES_MAX + 1)
             .read_to_end(&mut text)
             .map_err(failed)?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse(&text, path)
     }
 
-    /// Reads one line from `pipe`, which errors call `source_name`; the rest of the pipe stays
-    /// unread.
-    ///
-    /// # Errors
-    /// A pipe that cannot be read, or whose first line is not a secret.
-    pub fn from_pipe(mut pipe: impl Read, source_name: &str) -> Result<Self, SecretError> {
-        let mut text = Vec::new();
-        let mut byte = [0];
-        loop {
-            match pipe.read(&mut byte) {
-                Ok(0) => break,
-                Ok(_) if byte[0] == b'\n' => break,
-                Ok(_) if text.len() as u64 >= TEXT_BYTES_MAX => break,
-                Ok(_) => text.push(byte[0]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    return Err(SecretError::Pipe {
-                        source_name: source_name.to_owned(),
-                        reason: error.to_string(),
-                    });
-                }
-            }
-        }
-        Self::parse(&text, source_name)
-    }
-
-    /// Returns the secret as [`from_pipe`](Self::from_pipe) reads it, with the end of the line.
+    /// Returns the content of a secret's file: the digits and the end of the line.
     pub fn to_line(&self) -> String {
         let mut line: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         line.push('\n');
         line
     }
 
-    fn parse(text: &[u8], source_name: &str) -> Result<Self, SecretError> {
+    fn parse(text: &[u8], path: &Path) -> Result<Self, SecretError> {
         let invalid = || SecretError::Format {
-            source_name: source_name.to_owned(),
+            path: path.to_owned(),
         };
         let digits = text.trim_ascii();
         if digits.len() != 2 * SECRET_BYTES {
@@ -227,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_survives_its_file_and_its_pipe() {
+    fn a_secret_survives_its_file() {
         let secret = Secret::random().unwrap();
         assert_ne!(secret, Secret::random().unwrap());
         let line = secret.to_line();
@@ -235,11 +200,6 @@ mod tests {
             let file = file(&format!("  {line}\n"), mode);
             assert_eq!(Secret::from_file(file.path()), Ok(secret.clone()));
         }
-        let mut pipe = line.as_bytes().to_vec();
-        pipe.extend_from_slice(b"the user's own input");
-        let mut pipe = &pipe[..];
-        assert_eq!(Secret::from_pipe(&mut pipe, "a pipe"), Ok(secret));
-        assert_eq!(pipe, b"the user's own input");
     }
 
     #[test]
@@ -271,12 +231,15 @@ mod tests {
             assert!(matches!(error, SecretError::Format { .. }), "{error:?}");
             assert!(text.is_empty() || !error.to_string().contains(text));
         }
-        let endless = std::io::repeat(b'a');
-        let error = Secret::from_pipe(endless, "standard input").unwrap_err();
+        let long = file(&"a".repeat(1000), 0o600);
+        let error = Secret::from_file(long.path()).unwrap_err();
+        let path = long.path().display();
         assert_eq!(
             error.to_string(),
-            "the secret from standard input is not 64 hexadecimal digits; `openssl rand -hex 32` \
-             prints a valid one"
+            format!(
+                "the secret from {path} is not 64 hexadecimal digits; `openssl rand -hex 32` \
+                 prints a valid one"
+            )
         );
         let missing = Secret::from_file(Path::new("/nonexistent")).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent"), "{missing}");

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Tensor};
-use ronde::{Context, Reduce, ReduceOp};
+use ronde::{Context, Error, Reduce, ReduceOp};
 
 use crate::model::Model;
 
@@ -16,7 +16,8 @@ impl Ranks {
     /// Joins the job that `ronde run` has started; without it, a job of one rank.
     ///
     /// # Errors
-    /// Those of Ronde, here and below: the loss of a rank is an error on all others.
+    /// Those of Ronde, here and below: the loss of a rank is an error on all others. They are
+    /// converted to [`Error`], so that `downcast_ref` finds it, and the buffers are dropped.
     pub(crate) fn join() -> Result<Self> {
         let context = Context::from_env()?;
         Ok(Self { context })
@@ -50,11 +51,17 @@ impl Ranks {
             let values = parameter.var.flatten_all()?.to_vec1::<f32>()?;
             in_flight.push((
                 parameter,
-                self.context.broadcast(&parameter.name, values, 0)?,
+                self.context
+                    .broadcast(&parameter.name, values, 0)
+                    .map_err(Error::from)?,
             ));
         }
         for (parameter, handle) in in_flight {
-            let values = Tensor::from_vec(handle.wait()?, parameter.var.shape(), &Device::Cpu)?;
+            let values = Tensor::from_vec(
+                handle.wait().map_err(Error::from)?,
+                parameter.var.shape(),
+                &Device::Cpu,
+            )?;
             parameter.var.set(&values)?;
         }
         Ok(())
@@ -72,10 +79,12 @@ impl Ranks {
                 .with_context(|| format!("{name} has no gradient"))?;
             let values = gradient.flatten_all()?.to_vec1::<f32>()?;
             let average = Reduce::from(ReduceOp::Average).shape(var.dims());
-            in_flight.push((var, self.context.allreduce(name, values, average)?));
+            let handle = self.context.allreduce(name, values, average);
+            in_flight.push((var, handle.map_err(Error::from)?));
         }
         for (var, handle) in in_flight {
-            let average = Tensor::from_vec(handle.wait()?, var.shape(), &Device::Cpu)?;
+            let average = handle.wait().map_err(Error::from)?;
+            let average = Tensor::from_vec(average, var.shape(), &Device::Cpu)?;
             gradients.insert(var, average);
         }
         Ok(())
@@ -87,7 +96,7 @@ impl Ranks {
     }
 
     /// The average of `value` over the ranks.
-    pub(crate) fn average(&self, value: f64) -> Result<f64> {
+    pub(crate) fn average(&self, value: f64) -> Result<f64, Error> {
         let average = self
             .context
             .allreduce("average", vec![value], ReduceOp::Average)?;
@@ -95,7 +104,7 @@ impl Ranks {
     }
 
     /// The sum of `value` over the ranks.
-    pub(crate) fn sum(&self, value: i64) -> Result<i64> {
+    pub(crate) fn sum(&self, value: i64) -> Result<i64, Error> {
         let sum = self.context.allreduce("sum", vec![value], ReduceOp::Sum)?;
         Ok(sum.wait()?[0])
     }
@@ -109,10 +118,14 @@ impl Ranks {
             .into_iter()
             .map(|weight| weight.to_bits() as i32)
             .collect();
+        Ok(self.are_equal(bits)?)
+    }
+
+    fn are_equal(&self, values: Vec<i32>) -> Result<bool, Error> {
         let least = self
             .context
-            .allreduce("least", bits.clone(), ReduceOp::Min)?;
-        let greatest = self.context.allreduce("greatest", bits, ReduceOp::Max)?;
+            .allreduce("least", values.clone(), ReduceOp::Min)?;
+        let greatest = self.context.allreduce("greatest", values, ReduceOp::Max)?;
         Ok(least.wait()? == greatest.wait()?)
     }
 

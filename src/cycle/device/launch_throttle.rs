@@ -24,11 +24,11 @@ const BATCHES: usize = 2;
 #[derive(Default)]
 pub(in crate::cycle) struct LaunchThrottle {
     waiting: Vec<Submission>,
-    on_stream: VecDeque<Stretch>,
+    on_stream: VecDeque<BatchMarks>,
 }
 
-/// A batch in flight: events at its begin and end.
-struct Stretch {
+/// Events at the begin and the end of a batch in flight.
+struct BatchMarks {
     began: Arc<Mark>,
     ended: Arc<Mark>,
 }
@@ -36,7 +36,7 @@ struct Stretch {
 impl LaunchThrottle {
     /// Records that a batch was launched.
     pub(super) fn launched(&mut self, launched: &Launched) {
-        self.on_stream.push_back(Stretch {
+        self.on_stream.push_back(BatchMarks {
             began: Arc::clone(&launched.began),
             ended: Arc::clone(&launched.ended),
         });
@@ -45,17 +45,17 @@ impl LaunchThrottle {
     /// Removes tensors that must wait from `incoming` and adds those whose wait is over. GPU
     /// tensors stay in submission order.
     pub(in crate::cycle) fn sift(&mut self, incoming: &mut Vec<Submission>) {
-        let is_concerned = |submission: &Submission| submission.on.is_some();
-        if self.waiting.is_empty() && !incoming.iter().any(is_concerned) {
+        let is_on_gpu = |submission: &Submission| submission.on.is_some();
+        if self.waiting.is_empty() && !incoming.iter().any(is_on_gpu) {
             return;
         }
         let is_busy = self.is_busy();
         let mut is_closed = false;
         let mut passes = |submission: &Submission| {
             let must_wait = is_busy || submission.tensor.is_on_device.load(Ordering::Acquire);
-            is_closed |= is_concerned(submission) && must_wait;
+            is_closed |= is_on_gpu(submission) && must_wait;
             // A join is submitted after all earlier tensors.
-            !is_closed || !(is_concerned(submission) || submission.params.kind == OpKind::Join)
+            !is_closed || !(is_on_gpu(submission) || submission.params.kind == OpKind::Join)
         };
         let came = std::mem::take(&mut self.waiting)
             .into_iter()

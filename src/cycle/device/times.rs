@@ -36,7 +36,7 @@ impl Times {
             reduced: seen,
             ended: seen,
         };
-        let stages = clock.and_then(|clock| Stages::told(start, members, clock));
+        let stages = clock.and_then(|clock| Stages::measured(start, members, clock));
         let name = match &start.launched.crossing {
             Some(crossing) => crossing.inter_node,
             None => start.activities.name(start.kind)?,
@@ -91,7 +91,7 @@ struct Crossed {
 }
 
 impl Crossed {
-    fn told(crossing: &Crossing, clock: &dyn DeviceClock) -> Option<Self> {
+    fn measured(crossing: &Crossing, clock: &dyn DeviceClock) -> Option<Self> {
         Some(Self {
             names: crossing.names,
             reduced: clock.time_of(&crossing.reduced)?,
@@ -104,7 +104,7 @@ impl Crossed {
 
 impl Stages {
     /// Returns the times that the device reports.
-    fn told(start: &Start, members: &[Ready], clock: &dyn DeviceClock) -> Option<Self> {
+    fn measured(start: &Start, members: &[Ready], clock: &dyn DeviceClock) -> Option<Self> {
         let launched = &start.launched;
         let moments: [&Mark; 4] = [
             &launched.began,
@@ -122,7 +122,7 @@ impl Stages {
             crossing: launched
                 .crossing
                 .as_ref()
-                .and_then(|crossing| Crossed::told(crossing, clock)),
+                .and_then(|crossing| Crossed::measured(crossing, clock)),
             reduced: next()?,
             ended: next()?,
         })

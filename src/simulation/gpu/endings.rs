@@ -8,6 +8,7 @@ use super::job::{Rank, Tensors, job, on_all};
 use crate::error::{Error, PeerError};
 use crate::gpu::GpuError;
 use crate::gpu::simulated::{Did, Fabric, SimulatedGpu};
+use crate::negotiation::{JOIN, OpKind};
 use crate::queue::Ticket;
 
 fn broken(text: &str) -> GpuError {
@@ -164,6 +165,35 @@ fn a_shutdown_does_not_wait_for_results_that_a_lost_peer_withholds() {
         notes.iter().any(|did| matches!(did, Did::Aborted(_))),
         "{notes:?}"
     );
+}
+
+#[test]
+fn a_rank_that_has_joined_stays_for_results_that_others_were_promised() {
+    let fabric = Fabric::new(27, 2);
+    let ranks = job(&fabric, 2);
+    on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
+    let _join = ranks[1].without_data(JOIN, OpKind::Join);
+    let hold = ranks[0].gpu.hold(ranks[0].stream);
+    let at = ranks[0].gpu.allocate_with(&[7; 6]);
+    let entry = ranks[0].entry_for("early", at, 6, true);
+    let ticket = ranks[0].engine.queue.submit(entry).expect("a new name");
+    ranks[0]
+        .wait(&ticket)
+        .expect("it is answered at the launch");
+    ranks[1].await_in_flight(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| ranks[1].shut_down(&Error::ShutDown));
+        // Longer than for a batch that nobody was answered for.
+        std::thread::sleep(Duration::from_millis(1500));
+        ranks[0].gpu.release(hold);
+    });
+    ranks[0].await_in_flight(0);
+    assert_eq!(ranks[0].gpu.read(at, 6), [7; 6]);
+    for rank in &ranks {
+        let notes = rank.gpu.notes();
+        let gave_up = notes.iter().any(|did| matches!(did, Did::GaveUp(..)));
+        assert!(!gave_up, "rank {}: {notes:?}", rank.rank);
+    }
 }
 
 #[test]

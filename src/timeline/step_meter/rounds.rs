@@ -23,19 +23,19 @@ const MISSES_MOST: usize = 3;
 
 /// Largest share of a step's bytes by which another one may exceed it and still count as slightly
 /// larger …
-const TRIFLE: f64 = 0.02;
+const SLIGHTLY_MORE: f64 = 0.02;
 /// … and number of steps out of three that must be equal for "most steps are equal".
 const MOST_OF_THREE: usize = 2;
 
 /// Contents of a marked step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct Contents {
     /// As in [`StepSample`](super::StepSample).
     pub(super) signature: u64,
     pub(super) bytes: u64,
 }
 
-impl Load {
+impl Contents {
     /// Returns the difference from `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -44,8 +44,8 @@ impl Load {
         }
     }
 
-    fn is_trifle_more_than(&self, other: &Self) -> bool {
-        let most = other.bytes as f64 * (1.0 + TRIFLE);
+    fn is_slightly_larger_than(&self, other: &Self) -> bool {
+        let most = other.bytes as f64 * (1.0 + SLIGHTLY_MORE);
         self.bytes > other.bytes && self.bytes as f64 <= most
     }
 }
@@ -65,7 +65,7 @@ pub(super) enum Turn {
 #[derive(Debug)]
 pub(super) struct Rounds {
     /// Last steps.
-    steps: VecDeque<Load>,
+    steps: VecDeque<Contents>,
     /// Number of steps of a round.
     length: usize,
     /// Sum of its steps' signatures.
@@ -96,7 +96,7 @@ impl Rounds {
     }
 
     /// Adds a step.
-    pub(super) fn push(&mut self, step: Load) -> Turn {
+    pub(super) fn push(&mut self, step: Contents) -> Turn {
         let fits = self.length == 1 || self.back(self.length) == Some(step.signature);
         if self.steps.len() == STEPS_MAX * REPEATS {
             self.steps.pop_front();
@@ -160,7 +160,7 @@ impl Rounds {
     /// equal.
     fn are_alike(&self, steps: usize) -> bool {
         let last = || self.steps.iter().rev().take(steps);
-        let alike = |step: &Load| {
+        let alike = |step: &Contents| {
             last()
                 .filter(|other| other.signature == step.signature)
                 .count()
@@ -169,8 +169,9 @@ impl Rounds {
             return true;
         };
         let is_most = 3 * alike(usual) >= MOST_OF_THREE * steps;
-        let fits =
-            |step: &Load| step.signature == usual.signature || step.is_trifle_more_than(usual);
+        let fits = |step: &Contents| {
+            step.signature == usual.signature || step.is_slightly_larger_than(usual)
+        };
         is_most && last().all(fits)
     }
 }
@@ -179,9 +180,9 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    fn of(signature: char, bytes: u64) -> Load {
+    fn of(signature: char, bytes: u64) -> Contents {
         let signature = u64::from(signature);
-        Load { signature, bytes }
+        Contents { signature, bytes }
     }
 
     /// Returns the turns of steps of these signatures, one character each: within, ends, breaks.
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_loss_averaged_now_and_then_makes_no_round() {
-        let length = |every: usize, odd: Load| {
+        let length = |every: usize, odd: Contents| {
             let mut rounds = Rounds::default();
             for step in 0..every * REPEATS {
                 let is_odd = step % every == every - 1;
@@ -264,7 +265,7 @@ mod tests {
         for _ in 0..10_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let signature = seed >> 62; // one of four values
-            rounds.push(Load {
+            rounds.push(Contents {
                 signature,
                 bytes: 1000,
             });

@@ -20,8 +20,7 @@ impl Job {
         self.meter.cycle(began, MS / 4);
         let batch = ExecutedBatch {
             ended: Nanos(self.now_ns),
-            collective_ns: 2 * MS,
-            wait_ns: MS,
+            transfer_ns: 2 * MS,
         };
         self.meter.executed(&batch, items)
     }
@@ -69,11 +68,7 @@ fn a_step_is_measured_from_anchor_to_anchor() {
         signature: signatures.fold(0, u64::wrapping_add),
         bytes: 30 * 1024 + (1 << 20),
         tensors: 31,
-        batches: 2,
-        cycles: 2,
         negotiate_ms: 0.5,
-        collective_ms: 4.0,
-        wait_ms: 2.0,
     };
     let mut job = Job::learnt();
     assert_eq!(job.step(20), Some(Step::Sample(sample)));
@@ -121,8 +116,7 @@ fn a_stall_of_the_network_and_a_slow_setting_are_no_pauses() {
     assert_eq!(job.batch(10, Job::gradients(0..20)), None);
     let stalled = ExecutedBatch {
         ended: Nanos(job.now_ns + 410 * MS),
-        collective_ns: 402 * MS,
-        wait_ns: MS,
+        transfer_ns: 402 * MS,
     };
     job.meter.cycle(Nanos(job.now_ns), MS);
     job.now_ns += 410 * MS;
@@ -171,10 +165,7 @@ fn marked_steps_override_what_was_found() {
     let Some(Step::Sample(sample)) = job.meter.mark_step(Nanos(job.now_ns)) else {
         panic!("no sample");
     };
-    assert_eq!(
-        (sample.step_ms, sample.tensors, sample.batches),
-        (40.0, 62, 4)
-    );
+    assert_eq!((sample.step_ms, sample.tensors), (40.0, 62));
 }
 
 #[test]
@@ -188,11 +179,11 @@ fn tensors_after_a_mark_belong_to_the_next_step() {
         job.now_ns += MS;
         job.batch(10, Job::gradients(0..1 + step));
         if let Some(Step::Sample(sample)) = job.meter.mark_step(mark) {
-            tensors.push((sample.tensors, sample.batches, sample.cycles));
+            tensors.push(sample.tensors);
         }
         job.batch(10, Job::gradients(1 + step..31));
     }
-    assert_eq!(tensors, [(31, 2, 2); 5]); // the first mark ends nothing
+    assert_eq!(tensors, [31; 5]); // the first mark ends nothing
 }
 
 #[test]

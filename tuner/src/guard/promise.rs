@@ -19,13 +19,13 @@
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::center::median;
+use crate::center::{mean, median};
 use crate::guard::stall::{STALL_FREE, Stalls};
-use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, lengths, mean, steps, weighted_sum};
-use crate::tuner::design::generator;
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, lengths, steps, weighted_sum};
+use crate::random::generator;
 
-/// Ages of the scheduled looks: the first two, then times ten each. A pair as the first of a
-/// comparison, of at most four steps: under 0.4 % of 3,000 steps.
+/// Ages of the scheduled looks: these two, then ten times each. A look is one pair of visits of at
+/// most four steps: at most 0.4 % of 3,000 steps.
 const LOOK_AGES: [f64; 2] = [100.0, 300.0];
 /// A scheduled look comes at its age times a random factor in this range.
 const LOOK_SPREAD: std::ops::Range<f64> = 0.9..1.1;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_rare_and_random() {
+    fn looks_are_rare() {
         let (mut promise, mut default, mut looks) = (Promise::new(&kept(), 7, 1), 0, 0);
         for _ in 0..3000 {
             default += u32::from(promise.arm() == Arm::Default);

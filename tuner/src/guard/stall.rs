@@ -12,9 +12,9 @@ const LATEST_STEPS: usize = 15;
 /// A step's stall is its part beyond this multiple of the usual, at most [`WINSOR_FACTOR`]
 /// multiples.
 pub(crate) const STALL_FREE: f64 = 1.25;
-/// Steps of the default that the candidates' stalls may cost beyond the default's stalls before the
-/// default is in force for a while. A simulation bounds the cost of stalls before an adoption to
-/// 0.33 % of 3,000 steps and one stall.
+/// Steps that the stalls of other settings may cost beyond those of the default and the start
+/// before the start is in force for a while. A simulation bounds the cost of stalls before an
+/// adoption to 0.33 % of 3,000 steps and one stall.
 const LEDGER_MAX: f64 = 10.0;
 /// Number of rests after which the search ends.
 const RESTS_MAX: u32 = 3;
@@ -61,7 +61,7 @@ impl Stalls {
     }
 }
 
-/// Cost of the stalls of a search and its comparisons, in steps of the default.
+/// Cost of the stalls of a search and its comparisons, in steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     stalls: Stalls,
@@ -69,19 +69,20 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Takes a step, relative to the usual step time of its setting.
+    /// Takes a step, relative to the usual step time of its setting or of the start, whichever is
+    /// longer.
     pub(crate) fn push(&mut self, arm: Arm, relative: f64) {
         self.stalls.add(arm, relative, 1.0);
     }
 
-    /// Stalls of other settings beyond those of the default in as many steps.
+    /// Stalls of other settings beyond those of the default and the start in as many steps.
     fn cost(&self) -> f64 {
         let Stalls { stalls, steps, .. } = &self.stalls;
         let other = Arm::Candidate as usize;
         stalls[other] - steps[other] * self.stalls.rate(Arm::Default)
     }
 
-    /// Whether the default is to be in force, until its stalls are known as well.
+    /// Whether the start is to be in force, until its stalls are known as well.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.cost() > LEDGER_MAX
     }

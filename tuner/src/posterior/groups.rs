@@ -1,5 +1,4 @@
-//! Measurements of the same setting taken together, and those of near ones where there are more
-//! than a process can hold.
+//! Groups of measurements: those of one setting, and of near settings where there are too many.
 //!
 //! A product of normals N(y_i; f, s_i²) is one normal of their weighted mean ȳ, with variance S² =
 //! 1 / Σ s_i⁻², times what the scatter about that mean says of the noise: ln C = −½ Σ [ln s_i² +

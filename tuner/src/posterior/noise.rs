@@ -1,4 +1,4 @@
-//! The noise of a measurement: levels that are weighed, and what comes of it.
+//! Noise of a measurement: a grid of levels with a prior, and the posterior estimate.
 
 /// The levels, as standard deviations in log step time: from 0.1 % to 50 %, a factor of 1.43 apart.
 const LEAST: f64 = 0.001;

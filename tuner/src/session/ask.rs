@@ -1,4 +1,4 @@
-//! Between two samples: one is closed, the next is asked for, and the training goes on meanwhile.
+//! Proposals: a sample is closed, the next setting is requested, and training continues meanwhile.
 
 use super::{Session, Stage, budget::CLIFF, sample::EARLY};
 use crate::session::window::Window;
@@ -101,12 +101,12 @@ impl Session {
         }
         let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
         let excess = predicted
-            .zip(self.default_log())
-            .map_or(0.0, |(predicted, default)| predicted - default);
+            .zip(self.start_log())
+            .map_or(0.0, |(predicted, start)| predicted - start);
         if self.sample_cost(excess) > self.left() {
             return self.conclude(
                 &proposal,
-                "default kept: the budget does not bear another sample",
+                "default kept: the budget does not allow another sample",
             );
         }
         self.sample += 1;

@@ -1,24 +1,24 @@
-//! The promise on what a search costs, and the account of what it has cost.
+//! Budget of a search: its limit, and the cost so far.
 //!
-//! Cost is the excess over the default's step time of every step since the default was measured, in
-//! steps of the default; what a faster setting saves on the way counts too. Measured steps count by
-//! their setting's centre, so that spikes, which the default has as well, are not charged to the
+//! Cost is the excess over the start's step time of every step since the start was measured, in
+//! steps of the start; what a faster setting saves on the way counts too. Measured steps count by
+//! their setting's centre, so that spikes, which the start has as well, are not charged to the
 //! search; the steps discarded after a change count as they were.
 
 use super::contest::Contest;
 use super::sample::EARLY;
 use super::{Session, Stage};
 use crate::Point;
+use crate::acquisition::CHANGE_COST;
 use crate::center::huber_center;
 use crate::guard::ARMS;
 use crate::session::window::STALL_FACTOR;
-use crate::tuner::acquisition::CHANGE_COST;
 
 /// Share of the budget that samples leave for the comparison.
 const GUARD_SHARE: f64 = 0.25;
 /// No step counts as more than a million: beyond, f64 sums lose the rest.
 const EXCESS_MAX: f64 = 1e6;
-/// Log step time above the default from which a step is worth cutting a sample short for the sake
+/// Log step time above the start from which a step is worth cutting a sample short for the sake
 /// of the budget.
 const WORSE: f64 = 0.01;
 
@@ -27,18 +27,18 @@ pub(super) const CLIFF: f64 = std::f64::consts::LN_2;
 
 impl Session {
     /// Cost so far, the window under way included; negative if the search has saved time. Before
-    /// the default is known, only what it was before a reset of the job.
+    /// the start is known, only what it was before a reset of the job.
     pub(super) fn spent(&self) -> f64 {
-        let Some(default_log) = self.default_log() else {
+        let Some(start_log) = self.start_log() else {
             return self.cost_before;
         };
         let running = match (&self.stage, self.window.center()) {
             (Stage::Sample | Stage::Ab, Some(center)) => {
-                self.window.steps() as f64 * excess(center, default_log)
+                self.window.steps() as f64 * excess(center, start_log)
             }
             _ => 0.0,
         };
-        self.cost_before + self.settled_cost(default_log) + running
+        self.cost_before + self.settled_cost(start_log) + running
     }
 
     /// Budget that is left for samples.
@@ -62,7 +62,7 @@ impl Session {
         self.tuner.start() != self.default && self.contest.as_ref().is_some_and(is_faster)
     }
 
-    /// The predicted log step time above the default's up to which a sample fits into what is left.
+    /// The predicted log step time above the start's up to which a sample fits into what is left.
     pub(super) fn excess_affordable(&self) -> f64 {
         let left = self.left();
         // In hundredths up to a factor of 3, beyond which nothing is proposed anyway.
@@ -73,10 +73,10 @@ impl Session {
     }
 
     /// Cost of all closed windows and discarded steps.
-    pub(super) fn settled_cost(&self, default_log: f64) -> f64 {
+    pub(super) fn settled_cost(&self, start_log: f64) -> f64 {
         let measured = self.tuner.samples().iter();
         let measured: f64 = measured
-            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times), default_log))
+            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times), start_log))
             .sum();
         // A stall in a discarded step is no more the search's fault than any other.
         let capped = |(point, log_time): &(Point, f64)| {
@@ -86,11 +86,11 @@ impl Session {
         let discarded = self
             .discarded
             .iter()
-            .map(|step| excess(capped(step), default_log));
+            .map(|step| excess(capped(step), start_log));
         measured + discarded.sum::<f64>()
     }
 
-    /// Expected cost of a sample whose predicted log step time is `excess_log` above the default's:
+    /// Expected cost of a sample whose predicted log step time is `excess_log` above the start's:
     /// what adaptive steps would make of it.
     pub(super) fn sample_cost(&self, excess_log: f64) -> f64 {
         let full = f64::from(self.config.steps_per_sample);
@@ -102,19 +102,19 @@ impl Session {
         steps * slower + discarded * slower + CHANGE_COST * (1.0 + slower)
     }
 
-    /// Whether the sample under way eats what is left while it is slower than the default.
-    pub(super) fn eats_the_budget(&self) -> bool {
+    /// Whether the sample under way exceeds what is left while it is slower than the start.
+    pub(super) fn exceeds_budget(&self) -> bool {
         self.is_slower(self.window.center(), WORSE) && self.left() < 0.0
     }
 
-    /// Whether this log step time is above the default's by more than `gap`.
+    /// Whether this log step time is above the start's by more than `gap`.
     pub(super) fn is_slower(&self, log_time: Option<f64>, gap: f64) -> bool {
-        let both = log_time.zip(self.default_log());
-        both.is_some_and(|(log_time, default)| log_time - default > gap)
+        let both = log_time.zip(self.start_log());
+        both.is_some_and(|(log_time, start)| log_time - start > gap)
     }
 
-    /// Centre of the default's log step times, once it is measured.
-    pub(super) fn default_log(&self) -> Option<f64> {
+    /// Centre of the start's log step times, once it is measured.
+    pub(super) fn start_log(&self) -> Option<f64> {
         self.known(&self.tuner.start())
     }
 }

@@ -8,7 +8,7 @@ use crate::{Drift, Error, Point, TunerConfig, Verdict};
 const IMPROVEMENT_MIN: f64 = 0.003;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
-/// Budget of a search where nothing is said, in steps of the default.
+/// Budget of a search where nothing is said, in steps of the start.
 const BUDGET_STEPS: f64 = 20.0;
 /// Share of a job of known length that a search may cost.
 const BUDGET_SHARE: f64 = 0.02;
@@ -34,8 +34,8 @@ pub struct SessionConfig {
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates
     /// it.
     pub fixed_noise: Option<f64>,
-    /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥
-    /// 0. Default 20. It is not exceeded by more than the step that shows a setting to be far
+    /// Budget of a search: the excess of its steps over the start's, in steps of the start; ≥ 0.
+    /// Default 20. It is not exceeded by more than the step that shows a setting to be far
     /// slower than predicted.
     pub budget_steps: f64,
     /// Whether an adopted setting is compared with the default again later, and reverted when it is

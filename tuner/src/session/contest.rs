@@ -7,9 +7,10 @@ use crate::session::verdict::{Phase, percent_text};
 use crate::tuner::proposal::Proposal;
 use crate::{Action, Point, Warning};
 
-/// Comparisons of one search: further ones would have little error left, and the second costs C of
-/// the harness 0.15 %.
+/// Comparisons of one search: further ones would have little error left, and the second costs
+/// workload C of the bench `tuner` 0.15 %.
 const CONTESTS_MAX: usize = 2;
+
 /// A comparison under way, or the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Contest {

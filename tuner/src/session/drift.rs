@@ -7,8 +7,9 @@
 //! the autocorrelation and the modes of the step time. `results/tuner/attacks.md` has the false
 //! alarms on such step times.
 
-use crate::center::median;
-use crate::guard::mean;
+use std::fmt;
+
+use crate::center::{mean, median};
 
 /// Steps of the reference before anything can be an alarm.
 const REFERENCE_STEPS: usize = 100;
@@ -33,6 +34,16 @@ pub struct Drift {
     pub before_ms: f64,
     /// Step time after, ms: the median of the few steps that were seen.
     pub after_ms: f64,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after, step) = (self.before_ms, self.after_ms, self.step);
+        write!(
+            f,
+            "step time went from {before:.2} to {after:.2} ms at step {step}"
+        )
+    }
 }
 
 /// Watches the steps under one setting.
@@ -203,5 +214,14 @@ mod tests {
         let (steps, (before, after)) = alarm.unwrap();
         assert_eq!((steps, after), (8, 20.0));
         assert!((before - 10.0).abs() < 1e-9);
+        let drift = Drift {
+            step: 158,
+            before_ms: before,
+            after_ms: after,
+        };
+        assert_eq!(
+            drift.to_string(),
+            "step time went from 10.00 to 20.00 ms at step 158"
+        );
     }
 }

@@ -6,11 +6,11 @@ use super::{Session, Stage};
 use crate::session::verdict::Phase;
 use crate::{Action, Point};
 
-/// Settings that are entered, and how often in all.
+/// Number of finalists; visits of each, its sample included.
 const FINALISTS: usize = 3;
 const ENTRIES: usize = 3;
-/// Most entries of a search, what these take: under noise each entry may make other settings the
-/// best ones.
+/// Most entries of a search: as many as the start and the finalists need. Under noise, an entry may
+/// change which settings are the best.
 const ENTRIES_MAX: usize = (1 + FINALISTS) * (ENTRIES - 1);
 /// Steps of an entry: two show a second step time that matters.
 const ENTRY_STEPS: usize = 2;
@@ -30,7 +30,7 @@ impl Session {
         if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < ENTRIES {
             return Some(start);
         }
-        let default = self.default_log()?;
+        let start_log = self.start_log()?;
         let is_other = |point: &Point| {
             ![self.default, start].contains(point) && !self.rejected.contains(point)
         };
@@ -38,7 +38,7 @@ impl Session {
         let mut all: Vec<(Point, f64, usize)> = samples
             .filter(|(sample, _)| is_other(&sample.point) && !sample.visits.is_empty())
             .map(|(sample, (center, _))| (sample.point, center, sample.visits.len()))
-            .filter(|(_, center, _)| *center < default)
+            .filter(|(_, center, _)| *center < start_log)
             .collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         let best = all.first()?.1;

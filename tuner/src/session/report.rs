@@ -37,7 +37,7 @@ impl Session {
     /// The verdict for a confirmed winner or, without one, the default; none before the first
     /// measured step.
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
-        let sampled = self.default_log().or_else(|| self.window.center())?;
+        let sampled = self.start_log().or_else(|| self.window.center())?;
         let guard = self.contest.as_ref().map(|contest| &contest.guard);
         let compared = guard.and_then(|guard| Some((guard, guard.difference()?)));
         let default_ms = match compared {
@@ -161,7 +161,7 @@ impl Session {
         }
     }
 
-    /// Cost of the search so far, in steps of the default; negative if it has saved time.
+    /// Cost of the search so far, in steps of the start; negative if it has saved time.
     pub fn cost(&self) -> f64 {
         self.spent()
     }

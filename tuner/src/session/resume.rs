@@ -237,3 +237,16 @@ impl Session {
         }
     }
 }
+
+impl StateVerdict {
+    fn new(space: &Space, verdict: &Verdict) -> Self {
+        Self {
+            kept_default: verdict.kept_default,
+            chosen: state::setting(space, &verdict.chosen),
+            default_step_ms: state::rounded(verdict.default_step_ms),
+            chosen_step_ms: state::rounded(verdict.chosen_step_ms),
+            gain_pct: verdict.gain_pct.map(state::rounded),
+            reason: verdict.reason.clone(),
+        }
+    }
+}

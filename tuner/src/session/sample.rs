@@ -2,8 +2,8 @@
 //! clearly better or where more steps would hardly change what follows from it.
 
 use super::{Session, budget::CLIFF};
+use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
-use crate::tuner::acquisition::expected_improvement;
 
 /// Steps after which a sample is closed if it is slower than the best by more than this, in log
 /// step time.
@@ -12,9 +12,9 @@ pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];
 /// this on average, in log step time: the gap is then below some 1.3 standard errors.
 const MISTAKE: f64 = 0.003;
 
-/// Verdict on the sample under way.
+/// Judgement of the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Judgement {
     GoOn,
     Close,
     CutShort,
@@ -22,21 +22,21 @@ pub(super) enum Verdict {
 
 impl Session {
     /// Judges the sample under way.
-    pub(super) fn judge(&self) -> Verdict {
+    pub(super) fn judge(&self) -> Judgement {
         let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
-        if self.eats_the_budget() {
-            return Verdict::CutShort;
+        if self.exceeds_budget() {
+            return Judgement::CutShort;
         }
         if steps >= full {
-            return Verdict::Close;
+            return Judgement::Close;
         }
         if self.config.adaptive && self.clearly_worse() {
-            return Verdict::CutShort;
+            return Judgement::CutShort;
         }
         if self.config.adaptive && steps >= EARLY[2].0 && !self.is_undecided() {
-            return Verdict::Close;
+            return Judgement::Close;
         }
-        Verdict::GoOn
+        Judgement::GoOn
     }
 
     /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step

@@ -1,4 +1,4 @@
-//! The end of tuning at the user's wish.
+//! The end of tuning at the user's request.
 
 use super::report::INTERVAL_95;
 use super::{Session, Stage};

@@ -1,4 +1,4 @@
-//! Reports of a session: the measurements as they close, its progress, and the verdict.
+//! Types that a session reports: measurements, progress, verdict.
 
 use std::fmt;
 
@@ -111,9 +111,9 @@ pub struct Verdict {
     pub gain_pct: [f64; 2],
     /// Steps from the first of this search to the verdict.
     pub steps_active: u64,
-    /// Cost of the search, in steps of the default; not below 0.
+    /// Cost of the search, in steps of the start; not below 0.
     pub steps_lost: f64,
-    /// Budget of the search, in steps of the default.
+    /// Budget of the search, in steps of the start.
     pub budget_steps: f64,
     /// Whether it cost no more than that.
     pub budget_kept: bool,
@@ -132,8 +132,7 @@ pub struct Verdict {
     pub drifts: Vec<Drift>,
 }
 
-/// A percentage as it is read in a sentence, to a tenth: with a minus sign, which between two
-/// numbers no hyphen replaces, and of which a zero has none.
+/// Formats a percentage with one decimal. The minus sign is −, and zero has none.
 pub fn percent_text(percent: f64) -> String {
     let rounded = (percent * 10.0).round() / 10.0;
     format!("{:.1}", rounded + 0.0).replace('-', "−")
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_not_less_than_nothing() {
+    fn zero_has_no_sign() {
         assert_eq!(
             [-0.04, 0.04, -0.06, 2.74].map(percent_text),
             ["0.0", "0.0", "−0.1", "2.7"]

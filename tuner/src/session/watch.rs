@@ -1,4 +1,4 @@
-//! After the verdict: drift, and tuning anew.
+//! After the verdict: checks, drift, and further searches.
 
 use std::mem::take;
 
@@ -78,8 +78,7 @@ impl Session {
     }
 
     fn on_drift(&mut self, drift: Drift) -> Action {
-        let (before, after, step) = (drift.before_ms, drift.after_ms, drift.step);
-        let reason = format!("step time went from {before:.2} to {after:.2} ms at step {step}");
+        let reason = drift.to_string();
         push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
         let config = TunerConfig {

@@ -4,7 +4,7 @@
 use crate::Error;
 
 /// The most levels of one parameter.
-pub const LEVELS_MAX: usize = 256;
+pub(crate) const LEVELS_MAX: usize = 256;
 /// The coordinate of the smallest non-zero level of a scale that also has a zero: far enough from 0
 /// to be another regime.
 const ZERO_GAP: f64 = 0.1;
@@ -184,7 +184,8 @@ impl Parameter {
         let count = if low == high { 1 } else { self.count() };
         let top = count.saturating_sub(1).max(1) as f64;
         let level = |i: usize| match self.scale {
-            // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
+            // The ends are exact; between them rounding may differ by an ulp or two, which has no
+            // effect.
             Scale::Log { .. } if i == 0 => low,
             Scale::Log { .. } if i + 1 == count => high,
             Scale::Log { .. } => low * ((high / low).ln() * i as f64 / top).exp(),

@@ -4,10 +4,10 @@
 //! other changes, a cliff would hide their effect, and a value whose effect is unknown risks too
 //! much.
 
-use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 
+use crate::random::generator;
 use crate::space::parameter::{Parameter, Scale};
 use crate::space::{Point, Space};
 
@@ -80,13 +80,6 @@ fn nearest(parameter: &Parameter, levels: &[f64], value: f64) -> usize {
     let nearest =
         (0..levels.len()).min_by(|&a, &b| distance(&levels[a]).total_cmp(&distance(&levels[b])));
     nearest.unwrap_or(0)
-}
-
-/// A generator of its own for each use, so that no draw depends on how many were made before.
-pub(crate) fn generator(seed: u64, stream: u64) -> Xoshiro256PlusPlus {
-    // The golden ratio spreads neighbouring streams over the seeds.
-    let offset = stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(offset))
 }
 
 #[cfg(test)]

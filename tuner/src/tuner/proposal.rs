@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::Warning;
+use crate::acquisition::{CHANGE_COST, sample_cost};
 use crate::center::center_variance;
 use crate::space::{Coordinates, Point};
 use crate::surrogate::{Hypothesis, Outlook, SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
-use crate::tuner::acquisition::{CHANGE_COST, sample_cost};
 use crate::tuner::design::{DESIGN_POINTS, design};
 use crate::tuner::model::{Belief, Estimate, Model};
 
@@ -46,18 +46,18 @@ pub struct Proposal {
     pub next: Next,
     /// The measured setting with the lowest posterior mean.
     pub incumbent: Point,
-    /// How much lower the surface is at the incumbent than at the setting to be beaten (the
-    /// start's, or what has beaten that), in log step time: posterior mean and standard deviation.
+    /// How much lower the surface is at the incumbent than at the start, in log step time:
+    /// posterior mean and standard deviation.
     pub gain: (f64, f64),
-    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the
-    /// setting to be beaten.
+    /// The setting of the lowest posterior mean, measured or not. `ronde tune` compares it with the
+    /// start; a [`Session`](crate::Session) compares the incumbent.
     pub contender: Point,
     /// Predicted log step time of the next setting (of the incumbent, when stopping) and its
     /// standard deviation.
     pub prediction: (f64, f64),
     /// The largest expected improvement on the lattice, in log step time, as far as it counts
-    /// ([`TunerConfig::sample_steps`](crate::TunerConfig::sample_steps)). Infinite while the first
-    /// settings are laid out.
+    /// ([`TunerConfig::sample_steps`](crate::TunerConfig::sample_steps)). Infinite until the
+    /// initial design is complete.
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
@@ -272,8 +272,8 @@ impl Tuner {
         belief: Option<&Belief>,
         proposal: &mut Proposal,
     ) {
-        let (settings, all) = (&known.settings, 0..known.settings.len());
-        let means: Vec<f64> = all.clone().map(|i| surrogate.at(i).0).collect();
+        let settings = &known.settings;
+        let means: Vec<f64> = (0..settings.len()).map(|i| surrogate.at(i).0).collect();
         let mean = |i: usize| means[i];
         if self.tells_surface {
             let log_times = means.iter().map(|mean| known.reference + mean);
@@ -289,39 +289,20 @@ impl Tuner {
         proposal.gain = surrogate.difference(start, incumbent);
 
         let sample_variance = self.sample_variance();
-        let outlooks: Vec<Outlook> = (all.clone())
+        let outlooks: Vec<Outlook> = (0..settings.len())
             .map(|i| surrogate.outlook(i, incumbent, sample_variance))
             .collect();
-        // A model that is doubted still counts where it predicts a cliff: one step there may cost
-        // more than the whole search may.
-        let is_feared =
-            |i: usize| belief.is_some_and(|b| b.mean[i] - b.mean[incumbent] > SLOWDOWN_MAX);
-        let is_tolerable = |i: usize| {
-            let slowdown = outlooks[i].slowdown;
-            slowdown <= SLOWDOWN_MAX
-                && mean(incumbent) + slowdown <= self.excess_max
-                && outlooks[i].risk <= self.config().risk_max
-                && !is_feared(i)
-        };
-        let tolerable: Vec<usize> = all.filter(|&i| is_tolerable(i)).collect();
-        // The setting that is expected to be best need not have been measured: the comparison
-        // decides.
+        let tolerable = self.tolerable(&outlooks, belief, incumbent, mean(incumbent));
+        // It need not have been measured: the comparison with the start decides.
         let contender = lowest(
             [incumbent].into_iter().chain(tolerable.iter().copied()),
             mean,
         );
         proposal.contender = settings[contender];
 
-        let score = |i: usize| {
-            let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
-            -outlooks[i].improvement / price
-        };
-        // More steps of the same visit say nothing about the variance between visits.
-        let others = tolerable.iter().copied();
-        let others = others.filter(|&i| self.in_force != Some(settings[i]));
-        let best = others.min_by(|&a, &b| score(a).total_cmp(&score(b)));
-        let laid_out = self.designed(known, belief.is_some(), &tolerable);
-        let Some(index) = laid_out.or(best) else {
+        let designed = self.designed(known, belief.is_some(), &tolerable);
+        let best = self.best_priced(known, &outlooks, &tolerable);
+        let Some(index) = designed.or(best) else {
             // Everything that is not measured risks too much.
             proposal.improvement = 0.0;
             proposal.next = Next::Stop;
@@ -329,7 +310,7 @@ impl Tuner {
         };
         proposal.next = Next::Sample(settings[index]);
         self.predict(surrogate.at(index), known, proposal);
-        if laid_out.is_some() {
+        if designed.is_some() {
             return;
         }
         let improvements = tolerable.iter().map(|&i| outlooks[i].improvement);
@@ -339,6 +320,46 @@ impl Tuner {
             proposal.next = Next::Stop;
             self.predict(surrogate.at(incumbent), known, proposal);
         }
+    }
+
+    /// The settings that are predicted to be neither too slow nor too risky; `mean` is the
+    /// incumbent's posterior mean.
+    fn tolerable(
+        &self,
+        outlooks: &[Outlook],
+        belief: Option<&Belief>,
+        incumbent: usize,
+        mean: f64,
+    ) -> Vec<usize> {
+        // A model that is doubted still counts where it predicts a cliff: one step there may cost
+        // more than the whole search may.
+        let is_feared =
+            |i: usize| belief.is_some_and(|b| b.mean[i] - b.mean[incumbent] > SLOWDOWN_MAX);
+        let is_tolerable = |i: usize| {
+            let slowdown = outlooks[i].slowdown;
+            slowdown <= SLOWDOWN_MAX
+                && mean + slowdown <= self.excess_max
+                && outlooks[i].risk <= self.config().risk_max
+                && !is_feared(i)
+        };
+        (0..outlooks.len()).filter(|&i| is_tolerable(i)).collect()
+    }
+
+    /// The setting of the largest expected improvement for its price, other than the one in force.
+    fn best_priced(
+        &self,
+        known: &Known,
+        outlooks: &[Outlook],
+        tolerable: &[usize],
+    ) -> Option<usize> {
+        let score = |i: usize| {
+            let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
+            -outlooks[i].improvement / price
+        };
+        // More steps of the same visit say nothing about the variance between visits.
+        let others = tolerable.iter().copied();
+        let others = others.filter(|&i| self.in_force != Some(known.settings[i]));
+        others.min_by(|&a, &b| score(a).total_cmp(&score(b)))
     }
 
     /// Before a model ends the search: one sample where it expects a bad result, at the setting

@@ -75,7 +75,7 @@ fn reference(space: &Space, start: &Point, settings: &[Memory]) -> Option<(f64, 
         .map(|memory| distance(&at, &space.coordinates(&memory.point)))
         .collect();
     let nearest = distances.iter().copied().reduce(f64::min)?;
-    // Relative to the nearest: however far all are, somebody has weight.
+    // Relative to the nearest, whose weight is then 1.
     let weights: Vec<f64> = distances
         .iter()
         .map(|d| (-0.5 * (d * d - nearest * nearest) / (REACH * REACH)).exp())

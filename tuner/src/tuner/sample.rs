@@ -8,7 +8,7 @@ use crate::{Error, Point};
 /// The least standard deviation that is believed of a value, as a fraction of it: a formula has
 /// none at all.
 const SPREAD_MIN: f64 = 1e-6;
-/// The most: a value that may be wrong by a factor of e says nothing more by being wronger.
+/// Maximum: a value that may be wrong by a factor of e carries hardly any information.
 const SPREAD_MAX: f64 = 1.0;
 
 /// A measurement that the caller has summed up.

@@ -251,7 +251,7 @@ impl Core {
     }
 
     fn push_note(&mut self, note: String) {
-        // Whoever reaches the port can make any number of notes.
+        // Any process that reaches the port can cause notes, so their number is limited.
         if self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
             tracing::warn!("{note}");
             self.notes.push(note);

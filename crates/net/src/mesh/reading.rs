@@ -129,9 +129,9 @@ impl Core {
 
     /// Takes in bytes of a connection.
     fn take_in(&mut self, link: &mut Link, index: usize, bytes: &[u8]) -> Result<(), End> {
-        let had_proof = link.is_open();
+        let was_open = link.is_open();
         let mut bytes = link.authenticate(bytes, &self.config.secret)?;
-        if link.is_open() && !had_proof {
+        if link.is_open() && !was_open {
             self.introduce(link, index)?;
         }
         while !bytes.is_empty() {

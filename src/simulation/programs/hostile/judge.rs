@@ -149,7 +149,7 @@ impl<'a> Judge<'a> {
             Error::Negotiation(
                 NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. },
             )
-            | Error::Limit(LimitError::Memory { .. }) => {
+            | Error::Limit(LimitError::Memory { .. } | LimitError::TooLarge { .. }) => {
                 let mut others = (0..self.program.ranks).filter(|rank| *rank != self.hostile);
                 others.any(|rank| self.blames_hostile(rank))
             }
