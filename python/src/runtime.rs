@@ -1,16 +1,18 @@
 //! The context of this process: init, shutdown, and the queries in between.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use ronde::context::Builder;
 use ronde::internal::{hosts::missing_ranks, identity};
-use ronde::{Context, Error, PeerError, ProcessSet, ProcessSetError, RawHandle, StartError};
+use ronde::{Context, Error, ProcessSet, ProcessSetError, RawHandle, StartError};
 
 use crate::elastic;
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
@@ -18,6 +20,10 @@ use crate::flight::{SLICE, forget_all, wait};
 use crate::logging;
 
 pub(crate) mod process_sets;
+
+/// Time for which a rank goes on joining a generation that is over. Rank 0 may be about to name the
+/// ranks that have not come, one of which has given up first.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 
@@ -193,28 +199,27 @@ pub(crate) fn init(
         let is_abandoned = abandoned.load(Ordering::Relaxed);
         is_abandoned.then(|| "init() no longer waits for the other ranks".to_owned())
     });
+    let over_since = Cell::new(None);
     let built = on_a_thread(
         py,
         move || builder.build(),
         |py| {
             py.check_signals()?;
             if elastic::is_over() {
-                elastic::note_failed_join(&[]);
-                return Err(failed(&elastic::OVER));
+                let since = over_since.get().unwrap_or_else(Instant::now);
+                over_since.set(Some(since));
+                if since.elapsed() >= LAST_WAIT {
+                    elastic::note_failed_join(&[]);
+                    return Err(failed(&elastic::OVER));
+                }
             }
             Ok(())
         },
     );
     let built = built.inspect_err(|_| is_abandoned.store(true, Ordering::Relaxed))?;
     let context = built.map_err(|error| {
-        match &error {
-            Error::Start(StartError::Rendezvous(reason)) => {
-                elastic::note_failed_join(missing_ranks(&**reason));
-            }
-            Error::ProcessSet(ProcessSetError::Start { source, .. }) => {
-                note_lost(source.downcast_ref().unwrap_or(&error));
-            }
-            error => note_lost(error),
+        if let Some(missing) = failed_join(&error) {
+            elastic::note_failed_join(missing);
         }
         failed(&error)
     })?;
@@ -229,18 +234,14 @@ pub(crate) fn init(
     Ok(())
 }
 
-/// Notes a rank that has ended after the rendezvous, while the process sets were made.
-fn note_lost(error: &Error) {
+/// Ranks that have not come to the rendezvous, as far as is known, if other ranks are the reason why
+/// the job could not be joined. The launcher kills them. Ranks that were lost later are none of
+/// them: they may have left because of another rank.
+fn failed_join(error: &Error) -> Option<&[usize]> {
     match error {
-        Error::Peer(
-            PeerError::Lost { rank, .. }
-            | PeerError::Silent { rank, .. }
-            | PeerError::Disconnected { rank, .. },
-        ) => elastic::note_failed_join(&[*rank]),
-        Error::Peer(PeerError::Left { .. } | PeerError::Failed { .. }) => {
-            elastic::note_failed_join(&[]);
-        }
-        _ => {}
+        Error::Start(StartError::Rendezvous(reason)) => missing_ranks(&**reason),
+        Error::ProcessSet(ProcessSetError::Start { .. }) | Error::Peer(_) => Some(&[]),
+        _ => None,
     }
 }
 

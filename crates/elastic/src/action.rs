@@ -40,8 +40,9 @@ pub struct Limits {
     pub most: usize,
     /// Number of slots that the first generation needs.
     pub start: usize,
-    /// Time for enough processes, and for a rank to notice that its generation is over. A process
-    /// that is started has half of it to call init, so that another can replace it in time.
+    /// Time for enough processes, and for a rank to leave its generation when that is over or the
+    /// hosts have changed. A process that is started has half of it to call init, so that another
+    /// can replace it in time.
     pub timeout: Duration,
     /// Whether the hosts cannot change: then the job does not wait for more.
     pub are_hosts_fixed: bool,
@@ -64,7 +65,7 @@ pub enum Ready {
         generation: u64,
         /// Whether the process has received the state of the training since it was started.
         has_state: bool,
-        /// Ranks that have ended or do not answer.
+        /// Ranks that have not come to the rendezvous of the generation.
         lost: Vec<usize>,
     },
 }

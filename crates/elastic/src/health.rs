@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Shortest and longest time for which a host that failed gets no new processes.
 ///
-/// The time doubles with each failure. A host that fails again after the longest time is barred.
+/// The time doubles with each failure, up to the longest. A host that has not failed for longer than
+/// that since its last cool-down begins again with the shortest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cooldown {
     least: Duration,
@@ -77,16 +78,16 @@ impl Health {
             self.state = State::Barred;
             return;
         };
-        let before = least * 2u32.saturating_pow(self.failures.saturating_sub(1));
-        self.state = if self.failures > 0 && before >= most {
-            State::Barred
-        } else {
-            let time = least.saturating_mul(2u32.saturating_pow(self.failures));
-            State::CoolingDown {
-                until: now + time.min(most),
-            }
+        if let State::CoolingDown { until } = self.state
+            && now > until + most
+        {
+            self.failures = 0;
+        }
+        let time = least.saturating_mul(2u32.saturating_pow(self.failures));
+        self.state = State::CoolingDown {
+            until: now + time.min(most),
         };
-        self.failures += 1;
+        self.failures = self.failures.saturating_add(1);
     }
 
     pub(crate) fn state(&self, now: Duration) -> State {
@@ -106,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn the_time_doubles_and_a_host_that_fails_after_the_longest_is_barred() {
+    fn the_time_doubles_up_to_the_longest_and_begins_anew_after_a_long_time_without_failures() {
         let cooldown = Cooldown::new(10, 35).ok();
         let mut health = Health::default();
         let mut now = seconds(100);
-        for expected in [10, 20, 35] {
+        for expected in [10, 20, 35, 35] {
             health.fail(now, cooldown);
             health.fail(now + seconds(1), cooldown); // the same cause
             let until = now + seconds(expected);
@@ -118,8 +119,16 @@ mod tests {
             assert_eq!(health.state(until), State::Usable);
             now = until;
         }
-        health.fail(now, cooldown);
-        assert_eq!(health.state(now + seconds(100_000)), State::Barred);
+        // As long as the longest cool-down is not long enough.
+        for (without_failures, expected) in [(35, 35), (36, 10), (1, 20)] {
+            now += seconds(without_failures);
+            health.fail(now, cooldown);
+            now += seconds(expected);
+            assert_eq!(
+                health.state(now - seconds(1)),
+                State::CoolingDown { until: now }
+            );
+        }
     }
 
     #[test]

@@ -35,8 +35,12 @@ pub struct Membership {
     generation: u64,
     /// Time since which the present generation is known to be over.
     over_since: Option<Duration>,
+    /// The rank that has given it up, if no rank had ended before.
+    given_up_by: Option<MemberId>,
     /// Its ranks were told that it is over.
     is_over_told: bool,
+    /// Time since which its ranks leave it because the hosts have changed, as they have agreed.
+    stopping_since: Option<Duration>,
     /// Time since which no generation can be formed.
     waiting_since: Option<Duration>,
     /// Changes of which the present generation has been told.
@@ -67,7 +71,9 @@ impl Membership {
             started: 0,
             generation: 0,
             over_since: None,
+            given_up_by: None,
             is_over_told: false,
+            stopping_since: None,
             waiting_since: Some(Duration::ZERO),
             told: Changes::default(),
             has_shrunk: false,
@@ -104,7 +110,10 @@ impl Membership {
         else {
             return Vec::new(); // it was told to leave, or killed
         };
-        process.stage = Stage::Ready;
+        let stage = std::mem::replace(&mut process.stage, Stage::Ready);
+        if stage == Stage::Running && why == Ready::Interrupted {
+            self.stopping_since.get_or_insert(now);
+        }
         process.since = now;
         process.has_state = match why {
             Ready::Started => false,
@@ -117,7 +126,9 @@ impl Membership {
         } = why
             && generation == self.generation
         {
-            self.over_since.get_or_insert(now);
+            if self.over_since.is_none() {
+                (self.over_since, self.given_up_by) = (Some(now), Some(member));
+            }
             for rank in lost {
                 self.kill_rank(now, rank, member);
             }
@@ -196,6 +207,12 @@ impl Membership {
         self.advance(now)
     }
 
+    /// Whether a process is, or can become, a rank: it was not told to leave, and not killed.
+    pub fn is_live(&self, member: MemberId) -> bool {
+        let process = self.processes.get(&member);
+        process.is_some_and(Process::is_live)
+    }
+
     /// Number of the last generation that was formed.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -227,6 +244,14 @@ impl Membership {
             .collect()
     }
 
+    /// Whether no process will become a rank: at the start, so many have failed that the program is
+    /// likely to be at fault, or all have and no host gets new ones.
+    fn cannot_begin(&self, now: Duration) -> bool {
+        let has_failed = |least| self.failed_starts >= self.limits.start.max(least);
+        let are_all_gone = || self.processes.is_empty() && self.slots_in_time(now) == 0;
+        self.generation == 0 && (has_failed(FAILED_STARTS) || (has_failed(0) && are_all_gone()))
+    }
+
     fn check_end(&mut self, now: Duration) {
         if self.has_ended {
             return;
@@ -239,8 +264,7 @@ impl Membership {
                 let failed = self.failed_rank.take();
                 self.end(failed.map_or(Outcome::Success, Outcome::Failure));
             }
-        } else if self.generation == 0 && self.failed_starts >= self.limits.start.max(FAILED_STARTS)
-        {
+        } else if self.cannot_begin(now) {
             self.end(Outcome::Failure(self.none_starts()));
         } else if self.generation > 0 && !has_state {
             self.end(Outcome::Failure(self.all_lost()));

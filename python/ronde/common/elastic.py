@@ -153,6 +153,7 @@ class State:
         self._last_updated_timestamp = max(entry[1] for entry in of_ranks)
         if self._last_updated_timestamp > before:
             update = functools.reduce(lambda sum, entry: sum | entry[2], of_ranks, HostUpdateResult.no_update)
+            self._settle()  # the state is used as it is
             raise HostsUpdatedInterrupt(update == HostUpdateResult.removed)
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
@@ -314,7 +315,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
 
 def _join_again(reset: Callable[[], Any]) -> bool:
     """Leaves the job and joins it again. Returns whether the first attempt succeeded: in an elastic
-    job a rank may end meanwhile, and the remaining ranks then try again."""
+    job a rank may end meanwhile, and the remaining ranks then try again. An error of this process
+    alone is raised."""
     attempts = 1
     seat.resets += 1  # an elastic launcher says it itself
     while True:
@@ -322,7 +324,7 @@ def _join_again(reset: Callable[[], Any]) -> bool:
             reset()
             return attempts == 1
         except ValueError as error:
-            if not seat.is_elastic() or attempts == _ATTEMPTS:
+            if not seat.is_elastic() or attempts == _ATTEMPTS or not _ronde.elastic_join_failed():
                 raise
             _log.warning("joining the job again: %s", error)
             seat.why = "failed"

@@ -12,7 +12,7 @@ from pathlib import Path
 import namespaces
 import pytest
 from launching import SECONDS, is_alive, wait_until
-from ronde.common import seat
+from ronde.common import elastic, seat
 
 pytest.importorskip("torch")
 
@@ -242,12 +242,40 @@ def test_a_new_process_takes_another_place_if_other_ranks_have_ended(monkeypatch
         assert asked == expected
 
 
+def test_a_process_joins_again_unless_the_error_is_its_own(monkeypatch):
+    attempts = []
+
+    class Runtime:
+        @staticmethod
+        def elastic_join_failed():
+            return is_of_others
+
+    def reset():
+        attempts.append(seat.why)
+        if len(attempts) < 3:
+            raise ValueError("the job cannot be joined")
+
+    monkeypatch.setenv("RONDE_ELASTIC_SOCKET", "/nowhere")
+    monkeypatch.setattr(elastic, "_ronde", Runtime)
+    monkeypatch.setattr(seat, "resets", 0)
+    monkeypatch.setattr(seat, "why", "interrupted")
+    is_of_others = True
+    assert not elastic._join_again(reset)
+    assert attempts == ["interrupted", "failed", "failed"]
+    attempts.clear()
+    is_of_others = False
+    with pytest.raises(ValueError, match="cannot be joined"):
+        elastic._join_again(reset)
+    assert len(attempts) == 1
+
+
 @pytest.mark.parametrize(
     "flags, text",
     [
         (["--min-np", "3", "--max-np", "2"], "--min-np 3 is above --max-np 2"),
         (["--min-np", "3"], "-np 2 is not between --min-np 3 and --max-np"),
         (["--reset-limit", "1"], "--reset-limit is for elastic jobs"),
+        (["--min-np", "1", "--mpi"], "ranks that mpirun starts are fixed"),
         (
             ["--min-np", "1", "--blacklist-cooldown-range", "9", "5"],
             "ends at 5 s, before it begins at 9 s",

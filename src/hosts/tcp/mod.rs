@@ -50,14 +50,22 @@ enum TcpRendezvousError {
     Silent { waited_seconds: u64 },
 }
 
-/// Ranks that have not come to a rendezvous over TCP that has failed for this reason, as far as
-/// this rank knows.
+/// Ranks that have not come to a rendezvous that has failed for this reason, as far as this rank
+/// knows; `None` if the reason is this process alone.
 pub fn missing_ranks<'a>(
     reason: &'a (dyn std::error::Error + Send + Sync + 'static),
-) -> &'a [usize] {
+) -> Option<&'a [usize]> {
     match reason.downcast_ref() {
-        Some(TcpRendezvousError::Net(NetError::Missing { missing, .. })) => missing,
-        _ => &[],
+        Some(TcpRendezvousError::Net(NetError::Missing { missing, .. })) => Some(missing),
+        Some(
+            TcpRendezvousError::Interface { .. }
+            | TcpRendezvousError::Thread { .. }
+            | TcpRendezvousError::Net(
+                NetError::Secret(_) | NetError::Interface { .. } | NetError::System { .. },
+            ),
+        ) => None,
+        // The next attempt has another port, and a resolver may fail for a moment.
+        _ => Some(&[]),
     }
 }
 
@@ -135,7 +143,8 @@ mod tests {
 
     #[test]
     fn ranks_that_have_not_come_are_known_from_the_failure() {
-        let missing = |error| missing_ranks(&*failure(TcpRendezvousError::Net(error))).to_vec();
+        let missing =
+            |error| missing_ranks(&*failure(TcpRendezvousError::Net(error))).map(<[usize]>::to_vec);
         let late = NetError::Missing {
             missing: vec![1, 3],
             host: "node1".into(),
@@ -143,10 +152,15 @@ mod tests {
             waited_seconds: 30,
             refused: Vec::new(),
         };
-        assert_eq!(missing(late), [1, 3]);
+        assert_eq!(missing(late), Some(vec![1, 3]));
         let refused = NetError::Refused {
             reason: "rank 1 has not come".into(),
         };
-        assert!(missing(refused).is_empty());
+        assert_eq!(missing(refused), Some(vec![]));
+        let own = NetError::System {
+            call: "socket",
+            reason: "too many open files".into(),
+        };
+        assert_eq!(missing(own), None);
     }
 }

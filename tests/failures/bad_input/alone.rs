@@ -131,14 +131,16 @@ pub(crate) fn shapes(context: &Context) {
             .expect("refused"),
         text("[]", 1, 5),
     );
-    let huge = [1 << 40, 1 << 40];
-    let size = format!("[{0}, {0}]", 1u64 << 40);
-    check(
-        context
-            .allgather("t", five(), &huge)
-            .err()
-            .expect("refused"),
-        text(&size, usize::MAX, 5),
+    let huge = context.allgather("t", five(), &[1 << 40, 1 << 40]);
+    let huge = huge.err().expect("refused").error;
+    let is_too_large = matches!(huge, Error::Argument(ArgumentError::ShapeTooLarge { .. }));
+    assert!(is_too_large, "{huge:?}");
+    says(
+        &huge,
+        &format!(
+            "shape [{0}, {0}] of tensor t has more elements than memory can hold",
+            1u64 << 40
+        ),
     );
     let failed = context.grouped_allgather("g", vec![(five(), &[5]), (five(), &[6])]);
     let failed = failed.err().expect("refused");
@@ -418,7 +420,7 @@ pub(crate) fn nothing_at_all(context: &Context) {
         let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
         let error = failed.err().expect("refused").error;
         assert!(
-            matches!(error, Error::Argument(ArgumentError::ShapeMismatch { .. })),
+            matches!(error, Error::Argument(ArgumentError::ShapeTooLarge { .. })),
             "{error}"
         );
     }

@@ -24,7 +24,7 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 20] = [
+    let table: [(&[&str], &str); 21] = [
         (&["-np", "0", "true"], "from 1 to 1048576"),
         (
             &["-np", "65", "true"],
@@ -56,6 +56,10 @@ fn wrong_usage_is_refused_by_name() {
         (
             &["-np", "2", "--blacklist-cooldown-range", "1", "2", "true"],
             "--blacklist-cooldown-range",
+        ),
+        (
+            &["-np", "2", "--min-np", "1", "--print-command", "true"],
+            "ranks that mpirun starts are fixed",
         ),
         (&["-np", "2", "--jsrun", "true"], "--jsrun"),
         (

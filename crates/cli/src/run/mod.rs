@@ -57,6 +57,9 @@ use std::time::Duration;
 /// [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
 const RANKS_MAX: u64 = 1 << 20;
 
+/// First words of the launcher's messages.
+const LABEL: &str = "ronde run";
+
 const EXAMPLES: &str = "\
 Examples:
   ronde run -np 2 -- python train.py
@@ -172,14 +175,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
             || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
         let (threads, note) = threads::limit(are_here, num_proc, threads::cores());
         environment.extend(threads.map(|n| (threads::VARIABLE.into(), n.to_string().into())));
-        note.into_iter()
-            .for_each(|note| eprintln!("ronde run: {note}"));
+        note.into_iter().for_each(|note| output::say(LABEL, &note));
     }
     if starter == Starter::Mpirun {
         return start_by_mpirun(args, num_proc, place, environment);
     }
     let spec = LaunchSpec {
-        label: "ronde run".into(),
+        label: LABEL.into(),
         command: args.command,
         num_proc,
         environment,
@@ -214,6 +216,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
 }
 
 /// Returns the elastic job that the flags describe, if it is one.
+///
+/// # Errors
+/// Flags that do not fit each other.
 fn elastic_job(
     args: &Args,
     num_proc: usize,
@@ -222,6 +227,9 @@ fn elastic_job(
     if !args.elastic.is_elastic() {
         args.elastic.check_unused()?;
         return Ok(None);
+    }
+    if args.mpi.need_mpirun() {
+        return Err(ElasticError::Mpirun.into());
     }
     let (RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts)) = place;
     Ok(Some(args.elastic.job(num_proc, hosts.clone())?))
@@ -303,7 +311,7 @@ fn start_by_mpirun(
         return Ok(print(&format!("{}\n", quoted(&line))));
     }
     if args.verbose {
-        eprintln!("ronde run: {}", quoted(&line));
+        output::say(LABEL, &quoted(&line));
     }
     Err(mpirun::exec(&line).into())
 }

@@ -14,6 +14,7 @@ use std::process::Command;
 use clap::ValueHint;
 
 use super::hosts::is_this_machine;
+use super::output::say;
 use super::rank::ELASTIC_VARIABLES;
 use super::threads;
 use ronde::internal::identity::IDENTITY_VARIABLES;
@@ -171,7 +172,7 @@ impl Launch {
         let has = |name: &str| std::env::var_os(name).is_some();
         self.has_agent = AGENT_VARIABLES.iter().any(|name| has(name));
         if let Some(reason) = too_many_for_cores(kind, &self, cores, has) {
-            eprintln!("ronde run: {reason}");
+            say(super::LABEL, &reason);
         }
         let is_root = rustix::process::geteuid().is_root();
         command_line(kind, &self, is_root)
@@ -260,7 +261,7 @@ fn outer_variables() -> impl Iterator<Item = &'static str> {
 /// that it may be exported.
 pub(super) fn is_exported(name: &OsStr) -> bool {
     const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
-    const HERE: [&str; 8] = [
+    const HERE: [&str; 9] = [
         "OLDPWD",
         "PWD",
         "SHLVL",
@@ -269,6 +270,7 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
         "TERM",
         "_",
         "RONDE_HOST_ID",
+        "HOROVOD_HOSTNAME",
     ];
     let name = name.to_string_lossy();
     !OWN.split(' ').any(|prefix| name.starts_with(prefix))
@@ -525,7 +527,8 @@ mod tests {
         for name in names.split(' ') {
             assert!(is_exported(OsStr::new(name)), "{name}");
         }
-        let names = "BASH_FUNC_x%% OLDPWD CUDA_VISIBLE_DEVICES OMPI_COMM_WORLD_RANK HOSTNAME a-b";
+        let names = "BASH_FUNC_x%% OLDPWD CUDA_VISIBLE_DEVICES OMPI_COMM_WORLD_RANK HOSTNAME \
+                     HOROVOD_HOSTNAME a-b";
         for name in names.split(' ') {
             assert!(!is_exported(OsStr::new(name)), "{name}");
         }

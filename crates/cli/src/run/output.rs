@@ -7,8 +7,13 @@
 use super::wait::Waiting;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::io::{Stderr, Stdout};
+use std::io::{Stderr, Stdout, Write};
 use std::os::fd::AsFd;
+
+/// Prints a message before there is a queue. That standard error is closed is not an error.
+pub(super) fn say(label: &str, message: &str) {
+    let _ = writeln!(std::io::stderr(), "{label}: {message}");
+}
 
 /// Destination of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

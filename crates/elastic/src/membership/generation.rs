@@ -91,7 +91,9 @@ impl Membership {
             self.actions.push(Action::Seat { member, seat });
         }
         self.over_since = None;
+        self.given_up_by = None;
         self.is_over_told = false;
+        self.stopping_since = None;
         self.waiting_since = None;
         self.told = Changes::default();
         self.has_shrunk = false;

@@ -49,16 +49,24 @@ impl Process {
 }
 
 impl Membership {
-    /// Kills the process that has rank `rank` and does not answer, as `member` says.
+    /// Kills the process that has rank `rank` of the present generation, which `member` has waited
+    /// for in vain.
     pub(super) fn kill_rank(&mut self, now: Duration, rank: usize, member: MemberId) {
-        let is_meant = |(_, process): &(&MemberId, &Process)| {
-            process.stage == Stage::Running && process.rank == Some(rank)
+        let is_meant = |(id, process): &(&MemberId, &Process)| {
+            let may_be_killed = match process.stage {
+                Stage::Running => true,
+                // The first rank that has given up may be the one that cannot reach the others.
+                // Those after it have left because the generation was over.
+                Stage::Ready => self.given_up_by == Some(**id),
+                Stage::Starting | Stage::Leaving | Stage::Killed => false,
+            };
+            may_be_killed && process.rank == Some(rank)
         };
         let Some((&lost, _)) = self.processes.iter().find(is_meant) else {
-            return; // it has ended, or has noticed the failure itself
+            return;
         };
         if lost != member {
-            self.kill(now, lost, "does not answer");
+            self.kill(now, lost, "has not joined the other ranks in time");
         }
     }
 
@@ -92,14 +100,16 @@ impl Membership {
     /// Kills processes whose time is up.
     pub(super) fn end_overdue(&mut self, now: Duration) {
         let timeout = self.limits.timeout;
-        let is_over = self.over_since.is_some_and(|since| now >= since + timeout);
+        let to_init = timeout / 2;
+        let has_passed = |since: Option<Duration>| since.is_some_and(|at| now >= at + timeout);
+        let must_have_left = has_passed(self.over_since) || has_passed(self.stopping_since);
+        let not_started = format!(
+            "has not called hvd.init() within {} s (half of --elastic-timeout)",
+            to_init.as_secs_f64()
+        );
         let overdue = |process: &Process| match process.stage {
-            Stage::Starting => {
-                (now >= process.since + timeout / 2).then_some("has not called init in time")
-            }
-            Stage::Running => {
-                is_over.then_some("has not noticed in time that another rank has ended,")
-            }
+            Stage::Starting => (now >= process.since + to_init).then_some(not_started.as_str()),
+            Stage::Running => must_have_left.then_some("has not left its generation in time"),
             Stage::Leaving => {
                 (now >= process.since + LEAVE).then_some("was told to leave, has not ended,")
             }

@@ -36,8 +36,13 @@ impl Membership {
     }
 
     pub(super) fn none_starts(&self) -> String {
-        let (count, cause) = (self.failed_starts, self.cause.as_deref().unwrap_or(""));
-        format!("{count} processes have failed before the first step; the first one: {cause}")
+        let cause = self.cause.as_deref().unwrap_or("");
+        match self.failed_starts {
+            1 => format!("a process has failed before the first step: {cause}"),
+            count => format!(
+                "{count} processes have failed before the first step; the first one: {cause}"
+            ),
+        }
     }
 
     pub(super) fn all_lost(&self) -> String {

@@ -161,6 +161,50 @@ fn a_rank_that_does_not_answer_is_killed_but_not_on_the_word_of_an_old_generatio
 }
 
 #[test]
+fn the_first_rank_that_gives_up_is_killed_if_another_has_waited_for_it_in_vain() {
+    let mut job = Job::running(limits(1, 4, 3), "a:1\nb:2", 3);
+    job.failed(2, &[]);
+    job.failed(3, &[]); // it was told that the generation is over
+    let actions = job.failed(1, &[1, 2]);
+    let text = "rank 1 on host b has not joined the other ranks in time and is killed".to_owned();
+    let kill = Action::Kill {
+        member: MemberId(2),
+    };
+    assert_eq!(actions[..2], [kill, Action::Say(text)]);
+    assert_eq!(seated(&actions), [1, 3]);
+    job.killed(2);
+    assert_eq!(started(&job.later(9)), [], "its host cools down");
+}
+
+#[test]
+fn a_rank_that_does_not_stop_when_the_others_have_agreed_to_is_killed() {
+    let mut job = Job::running(limits(1, 4, 3), "a:3", 3);
+    job.later(100);
+    job.ready(1, Ready::Interrupted);
+    job.later(30);
+    job.ready(3, Ready::Interrupted);
+    assert_eq!(job.later(29), []);
+    let actions = job.later(1);
+    let text = "rank 1 on host a has not left its generation in time and is killed".to_owned();
+    assert!(actions.contains(&Action::Say(text)), "{actions:?}");
+    assert_eq!(seated(&actions), [1, 3]);
+    // The next generation has its own time.
+    job.killed(2);
+    let actions = job.later(60);
+    assert_eq!((started(&actions), actions.len()), (vec![(4, "a")], 1));
+}
+
+#[test]
+fn a_process_that_does_not_call_init_is_killed() {
+    let mut job = Job::new(limits(1, 1, 1));
+    job.hosts("a:1");
+    assert_eq!(job.later(29), []);
+    let text = "a new process on host a has not called hvd.init() within 30 s (half of \
+                --elastic-timeout) and is killed";
+    assert_eq!(job.later(1)[1], Action::Say(text.to_owned()));
+}
+
+#[test]
 fn a_lost_host_is_one_failure_and_gets_new_processes_after_its_cooldown() {
     let mut job = Job::running(limits(2, 6, 5), "a:2\nb:3", 5);
     job.later(1);
@@ -383,5 +427,35 @@ fn a_program_that_fails_at_its_start_ends_the_job() {
         failure(&failed(&mut job, 3)),
         "3 processes have failed before the first step; the first one: a new process on host b \
          exited with code 1"
+    );
+}
+
+#[test]
+fn a_program_that_fails_on_all_hosts_that_there_are_ends_the_job() {
+    let mut limits = limits(1, 4, 2);
+    let failed = |job: &mut Job, member| {
+        let exit = Exit::Failure("exited with code 1".into());
+        job.membership.exited(job.now, MemberId(member), exit)
+    };
+    let mut job = Job::new(limits);
+    job.hosts("a:2");
+    failed(&mut job, 1);
+    assert!(!matches!(failed(&mut job, 2).last(), Some(Action::End(_))));
+    assert_eq!(started(&job.later(10)).len(), 2, "the host has cooled down");
+    limits.cooldown = None;
+    let mut job = Job::new(limits);
+    job.hosts("a:2");
+    failed(&mut job, 1);
+    assert_eq!(
+        failure(&failed(&mut job, 2)),
+        "2 processes have failed before the first step; the first one: a new process on host a \
+         exited with code 1"
+    );
+    limits.start = 1;
+    let mut job = Job::new(limits);
+    job.hosts("a:1");
+    assert_eq!(
+        failure(&failed(&mut job, 1)),
+        "a process has failed before the first step: a new process on host a exited with code 1"
     );
 }

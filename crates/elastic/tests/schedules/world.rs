@@ -2,7 +2,8 @@
 //!
 //! A generation trains in lockstep once all its members have come together: rank 0's state is
 //! copied to all, then each step needs every member. A member that ends or stops is noticed by the
-//! others after a while, unless the launcher tells them first.
+//! others after a while, unless the launcher tells them first. A member that waits for the others in
+//! vain gives up, and rank 0 then names those that have not come to it.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -15,6 +16,13 @@ use std::time::Duration;
 /// Steps of a training, and of the interval between commits.
 const STEPS: u32 = 100;
 const COMMIT: u32 = 5;
+
+/// Time for which a member waits for the others, in which it goes on after the launcher has told it
+/// that the generation is over, and by which those that have come to rank 0 wait longer than it, in
+/// milliseconds.
+const MEET_MS: u64 = 10_000;
+const LAST_WAIT_MS: u64 = 1000;
+const PATIENCE_MS: u64 = 3000;
 
 /// Longest job.
 const END: Duration = Duration::from_secs(4000);
@@ -71,10 +79,12 @@ enum Event {
     /// The launcher notices that a host is lost, or cannot be reached.
     HostLost(String),
     Step(u64),
-    /// A member notices that the generation has lost these ranks.
-    Notices(MemberId, u64, Vec<usize>),
+    /// A member notices that the generation has lost a rank.
+    Notices(MemberId, u64),
     /// A member has waited too long for the others of the generation.
     GivesUp(MemberId, u64),
+    /// A host reaches the others again.
+    Healed(String),
     Fault,
 }
 
@@ -90,6 +100,8 @@ pub(crate) struct World {
     hosts: BTreeMap<String, usize>,
     /// Hosts that are lost, which the launcher has not noticed yet.
     lost: BTreeSet<String>,
+    /// Hosts that reach the launcher, and no other host.
+    apart: BTreeSet<String>,
     /// Hosts as the discovery prints them.
     printed: Vec<(String, usize)>,
     processes: BTreeMap<MemberId, Process>,
@@ -138,6 +150,7 @@ impl World {
             limits,
             hosts,
             lost: BTreeSet::new(),
+            apart: BTreeSet::new(),
             printed,
             processes: BTreeMap::new(),
             generations: BTreeMap::new(),
@@ -238,30 +251,46 @@ impl World {
             }
             Event::Told(member, action) => self.told(member, action),
             Event::Step(generation) => self.step(generation),
-            Event::Notices(member, generation, lost) => {
+            Event::Notices(member, generation) => {
                 let life = self.processes[&member].life;
                 if life == Life::Trains(generation) || life == Life::Meets(generation) {
-                    self.fails(member, generation, lost);
+                    self.fails(member, generation, Vec::new());
                 }
             }
             Event::GivesUp(member, generation) => {
-                if self.processes[&member].life == Life::Meets(generation) {
-                    let lost = self.missing(generation);
+                let process = &self.processes[&member];
+                if process.life == Life::Meets(generation) {
+                    let lost = match process.rank {
+                        0 => self.missing(generation),
+                        _ => Vec::new(),
+                    };
                     self.fails(member, generation, lost);
                 }
+            }
+            Event::Healed(host) => {
+                self.apart.remove(&host);
             }
             Event::Fault => self.fault(),
         }
     }
 
-    /// Ranks that have not come to a generation.
+    /// Ranks that have not come to rank 0 of a generation.
     fn missing(&self, generation: u64) -> Vec<usize> {
         let of = &self.generations[&generation];
         let meets = |rank: &usize| {
-            let member = of.members.get(rank);
-            member.is_some_and(|member| self.processes[member].life == Life::Meets(generation))
+            let members = (of.members.get(&0), of.members.get(rank));
+            matches!(members, (Some(&first), Some(&member))
+                if self.processes[&member].life == Life::Meets(generation)
+                    && self.are_connected(&[first, member]))
         };
         (0..of.size).filter(|rank| !meets(rank)).collect()
+    }
+
+    /// Whether the hosts of these processes reach each other.
+    fn are_connected(&self, members: &[MemberId]) -> bool {
+        let hosts = members.iter().map(|member| &self.processes[member].host);
+        let hosts: BTreeSet<&String> = hosts.collect();
+        hosts.len() == 1 || !hosts.into_iter().any(|host| self.apart.contains(host))
     }
 
     fn asks(&mut self, member: MemberId, why: Ready) {
@@ -292,10 +321,12 @@ impl World {
             (Action::Kill { .. }, life) if life != Life::Ended => self.dies(member, "was killed"),
             (_, Life::Hung | Life::Ended) => {}
             (Action::Seat { seat, .. }, Life::AsksSeat) => self.sits(member, seat),
-            (Action::Over { generation, .. }, Life::Meets(of) | Life::Trains(of))
-                if of == generation =>
-            {
+            (Action::Over { generation, .. }, Life::Trains(of)) if of == generation => {
                 self.fails(member, generation, Vec::new());
+            }
+            (Action::Over { generation, .. }, Life::Meets(of)) if of == generation => {
+                let time = self.now + Duration::from_millis(LAST_WAIT_MS);
+                self.at(time, Event::Notices(member, generation));
             }
             (Action::Updated { .. }, _) => process.is_told = true,
             (Action::Leave { .. }, Life::AsksSeat) => self.exits(member, Exit::Success),
@@ -329,10 +360,14 @@ impl World {
             self.seed, seat.rank
         );
         let members: Vec<MemberId> = generation.members.values().copied().collect();
-        let meets = |member: &MemberId| self.processes[member].life == Life::Meets(seat.generation);
-        if members.len() < size || !members.iter().all(meets) {
-            self.after(10_000, Event::GivesUp(member, seat.generation));
-            return; // some are missing, or have ended
+        if members.len() < size || !self.missing(seat.generation).is_empty() {
+            // Some are missing, have ended, or cannot come.
+            let late = self.random.random_range(0..PATIENCE_MS / 2);
+            let has_come = seat.rank > 0 && self.are_connected(&[members[0], member]);
+            let patience = if has_come { PATIENCE_MS } else { 0 };
+            let time = self.now + Duration::from_millis(MEET_MS + late + patience);
+            self.at(time, Event::GivesUp(member, seat.generation));
+            return;
         }
         // All have come: rank 0's state is copied.
         let step = self.processes[&members[0]].step.unwrap_or(0);
@@ -358,10 +393,8 @@ impl World {
             .values()
             .copied()
             .collect();
-        if !members
-            .iter()
-            .all(|member| self.processes[member].life == Life::Trains(generation))
-        {
+        let trains = |member: &MemberId| self.processes[member].life == Life::Trains(generation);
+        if !members.iter().all(trains) || !self.are_connected(&members) {
             return; // those that are left notice it
         }
         let steps: BTreeSet<_> = members
@@ -425,14 +458,13 @@ impl World {
         let (Life::Meets(generation) | Life::Trains(generation)) = life else {
             return;
         };
-        let rank = self.processes[&member].rank;
         let others: Vec<MemberId> = self.generations[&generation]
             .members
             .values()
             .copied()
             .collect();
         for other in others.into_iter().filter(|other| *other != member) {
-            self.after(ms, Event::Notices(other, generation, vec![rank]));
+            self.after(ms, Event::Notices(other, generation));
         }
     }
 
@@ -452,7 +484,7 @@ impl World {
             (!living.is_empty()).then(|| living[self.random.random_range(0..living.len())]);
         let hosts: Vec<String> = self.hosts.keys().cloned().collect();
         let host = hosts[self.random.random_range(0..hosts.len())].clone();
-        match (self.random.random_range(0..8), member) {
+        match (self.random.random_range(0..9), member) {
             (0 | 1, Some(member)) => self.dies(member, "was killed by signal 9 (SIGKILL)"),
             (2, Some(member)) => {
                 let life = self.processes[&member].life;
@@ -463,6 +495,7 @@ impl World {
             (3, _) if hosts.len() > 1 => self.vanishes(&host),
             // All processes of a host end, and it can be used again.
             (7, _) => self.is_lost(&host, 200),
+            (8, _) => self.is_cut_off(host),
             (4, _) => {
                 let name = format!("host{}", 3 + self.faults_made);
                 let slots = self.random.random_range(1..=4);
@@ -498,6 +531,23 @@ impl World {
         if self.random.random_bool(0.7) {
             self.printed.retain(|(name, _)| name != host);
         }
+    }
+
+    /// A host reaches no other host for a while, but the launcher.
+    fn is_cut_off(&mut self, host: String) {
+        self.apart.insert(host.clone());
+        let on_host = self.processes.iter().filter(|(_, it)| it.host == host);
+        let lives = on_host.map(|(member, process)| (*member, process.life));
+        for (member, life) in lives.collect::<Vec<_>>() {
+            let Life::Trains(generation) = life else {
+                continue;
+            };
+            let members = self.generations[&generation].members.values();
+            if !self.are_connected(&members.copied().collect::<Vec<_>>()) {
+                self.is_missed(member, life, 2000);
+            }
+        }
+        self.after(60_000, Event::Healed(host));
     }
 
     /// All processes of a host end at once, which the launcher notices after about `ms`.

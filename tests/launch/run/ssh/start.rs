@@ -200,6 +200,20 @@ fn output_is_printed_and_stored_by_the_launcher() {
 }
 
 #[test]
+fn a_closed_standard_error_is_no_failure() {
+    let hosts = Hosts::new();
+    for elastic in ["--tcp", "--min-np=1"] {
+        let list = "localhost:1,node1:1";
+        let flags = ["run", "-np", "2", "--verbose", elastic, "-H", list];
+        let mut command = hosts.command(&[&flags[..], &["--", "true"]].concat());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        command.stderr(writer);
+        assert_eq!(outcome(command).code, Some(0), "{elastic}");
+    }
+}
+
+#[test]
 fn the_ranks_of_a_host_share_its_cores() {
     let hosts = Hosts::new();
     let run = |options: &[&str]| {

@@ -22,6 +22,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest run of the program.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for the last output of processes that the program left behind.
+const DRAIN: Duration = Duration::from_millis(500);
+
 /// Most bytes that are read from the program.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
@@ -165,31 +168,42 @@ fn output(path: &Path) -> Result<String, String> {
 }
 
 fn read(process: &mut Process, stdout: std::os::fd::OwnedFd) -> Result<String, String> {
-    let deadline = Instant::now() + TIMEOUT;
+    let mut deadline = Instant::now() + TIMEOUT;
     let mut pipe =
         LinePipe::new(stdout, Lines::default()).map_err(|error| format!("failed: {error}"))?;
     let mut text = String::new();
+    let add = |text: &mut String, line: &[u8]| {
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
+    };
     loop {
         let mut waiting = Waiting::new();
         if let Some(stdout) = pipe.pipe() {
             waiting.readable(stdout, ());
-        } else {
+        }
+        if process.exit.is_none() {
             waiting.readable(process.descriptor(), ());
         }
         waiting
             .wait(Some(deadline))
             .map_err(|error| format!("failed: {error}"))?;
-        pipe.read(|line| {
-            text.push_str(&String::from_utf8_lossy(line));
-            text.push('\n');
-        });
+        pipe.read(|line| add(&mut text, line));
         if text.len() > OUTPUT_BYTES_MAX {
             return Err(format!("printed more than {OUTPUT_BYTES_MAX} bytes"));
         }
-        match (pipe.pipe(), process.check()) {
-            (None, Some(Exit::Code(0))) => return Ok(text),
-            (None, Some(exit)) => return Err(exit.to_string()),
-            _ if Instant::now() >= deadline => {
+        let now = Instant::now();
+        if process.exit.is_none() && process.check().is_some() {
+            deadline = now + DRAIN;
+        }
+        match process.exit {
+            Some(exit) if pipe.pipe().is_none() || now >= deadline => {
+                pipe.finish(|line| add(&mut text, line));
+                return match exit {
+                    Exit::Code(0) => Ok(text),
+                    exit => Err(exit.to_string()),
+                };
+            }
+            None if now >= deadline => {
                 return Err(format!(
                     "has not ended after {} s and was killed",
                     TIMEOUT.as_secs()
@@ -236,6 +250,16 @@ mod tests {
             output(&path),
             Err("was killed by signal 9 (SIGKILL)".to_owned())
         );
+    }
+
+    #[test]
+    fn a_process_that_a_program_leaves_behind_does_not_delay_its_output() {
+        let (_folder, path) = script("sleep 1000 & printf 'a:1\\nb:2'");
+        let began = Instant::now();
+        assert_eq!(output(&path), Ok("a:1\nb:2\n".to_owned()));
+        assert!(began.elapsed() < TIMEOUT);
+        let (_folder, path) = script("sleep 1000 & exit 3");
+        assert_eq!(output(&path), Err("exited with code 3".to_owned()));
     }
 
     #[test]

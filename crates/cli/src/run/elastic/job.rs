@@ -13,6 +13,7 @@ use super::discovery::{Discovery, Found};
 use super::processes::{self, Facts, News, Processes};
 use super::remote::{self, Reach, Remote};
 use super::wire::{ALIVE_INTERVAL, Listening, Order};
+use crate::argv::quoted;
 use crate::run::hosts::is_this_machine;
 use ronde::internal::identity::MAX_RANKS;
 use ronde_elastic::wire::Reply;
@@ -44,8 +45,8 @@ pub(super) fn run(spec: &LaunchSpec, elastic: Elastic, reach: Reach) -> Result<u
     let mut job = Job::new(spec, elastic, reach)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
-        // Silence is judged at this time. `react` may block for seconds, on a file system or a
-        // resolver, and what arrives meanwhile is read in the next turn.
+        // Silence is judged at this time. `react` may block for seconds, on a file system, and what
+        // arrives meanwhile is read in the next turn.
         let now = Instant::now();
         job.react(events, &signals)?;
         job.advance(now)?;
@@ -216,6 +217,9 @@ impl<'a> Job<'a> {
     }
 
     fn on_hosts(&mut self, found: Found) -> Result<(), LaunchError> {
+        if self.phase != Phase::Running {
+            return Ok(()); // an event before has ended the job
+        }
         match found {
             Ok(hosts) => {
                 let hosts = hosts.with_slots_max(MAX_RANKS);
@@ -248,7 +252,7 @@ impl<'a> Job<'a> {
                 News::Asks(member, why) => self.membership.ready(now, member, why),
                 News::Silent(member) => self.membership.silent(now, member),
                 News::NotStarted(member, reason) => {
-                    self.failed = Some(EXIT_NOT_STARTED);
+                    self.note_failure(member, EXIT_NOT_STARTED);
                     let exit = ronde_elastic::Exit::Failure(reason);
                     self.membership.exited(now, member, exit)
                 }
@@ -256,7 +260,7 @@ impl<'a> Job<'a> {
                     let exit = match exit.code() {
                         0 => ronde_elastic::Exit::Success,
                         code => {
-                            self.failed = Some(code);
+                            self.note_failure(member, code);
                             ronde_elastic::Exit::Failure(exit.to_string())
                         }
                     };
@@ -266,6 +270,13 @@ impl<'a> Job<'a> {
             self.carry_out(actions)?;
         }
         Ok(())
+    }
+
+    /// Notes the exit code of a process, unless the launcher itself has ended it.
+    fn note_failure(&mut self, member: MemberId, code: u8) {
+        if self.membership.is_live(member) {
+            self.failed = Some(code);
+        }
     }
 
     /// A host is lost, or its agent has ended when it had nothing to do.
@@ -372,7 +383,12 @@ impl<'a> Job<'a> {
             return Ok(None);
         }
         let mut remote = match Remote::start(host, &self.reach) {
-            Ok(remote) => remote,
+            Ok((remote, command)) => {
+                if self.spec.verbose {
+                    self.say(&format!("{host}: {}", quoted(&command)));
+                }
+                remote
+            }
             Err(error) => {
                 let reason = error.to_string();
                 self.unreachable.insert(host.to_owned(), reason);

@@ -48,7 +48,8 @@ pub(super) struct ElasticFlags {
     #[arg(long, visible_alias = "slots", value_name = "N")]
     #[arg(value_parser = crate::range::whole::<u64>(1, super::RANKS_MAX))]
     slots_per_host: Option<u64>,
-    /// Seconds for enough ranks, at the start and after a loss [default: 600]
+    /// Seconds for enough ranks, at the start and after a loss; a process has half of it to call
+    /// hvd.init() [default: 600]
     #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = crate::range::whole::<u64>(1, 1 << 32))]
     elastic_timeout: Option<u64>,
@@ -76,6 +77,11 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
+    #[error(
+        "ranks that mpirun starts are fixed: give no --mpi, --print-command, --mpi-args or \
+         --binding-args to an elastic job"
+    )]
+    Mpirun,
     #[error("-H or the host file: {0}")]
     Hosts(#[from] HostsError),
     #[error(transparent)]

@@ -12,11 +12,12 @@ use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
 use super::processes::News;
 use super::wire::{Listening, Order, Report, Task};
-use crate::argv::quoted;
 use ronde_elastic::MemberId;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Time without a line of an agent after which its host is lost. It sends one each second.
@@ -46,8 +47,9 @@ pub(super) struct Remote {
     /// Time of its last line.
     heard: Instant,
     listening: Option<Listening>,
-    /// Address of this machine from which the host can be reached.
-    here: Option<IpAddr>,
+    /// Address of this machine from which the host can be reached. A thread sets it, as a resolver
+    /// may take seconds.
+    here: Arc<OnceLock<IpAddr>>,
     members: BTreeMap<MemberId, Member>,
     is_closed: bool,
 }
@@ -59,11 +61,11 @@ struct Member {
 }
 
 impl Remote {
-    /// Starts the agent of `host`.
+    /// Starts the agent of `host`; returns the command line too.
     ///
     /// # Errors
-    /// `ssh` cannot be started.
-    pub(super) fn start(host: &str, reach: &Reach) -> Result<Self, LaunchError> {
+    /// `ssh` or a thread cannot be started.
+    pub(super) fn start(host: &str, reach: &Reach) -> Result<(Self, Vec<OsString>), LaunchError> {
         let mut task = reach.task.clone();
         host.clone_into(&mut task.host);
         let mut line = serde_json::to_vec(&task).map_err(|error| LaunchError::System {
@@ -73,20 +75,31 @@ impl Remote {
         line.push(b'\n');
         let plan = HostPlan::without_ranks(host);
         let command = agent_line(&plan, &reach.ssh);
-        if task.verbose {
-            eprintln!("ronde run: {host}: {}", quoted(&command));
-        }
+        let here = Arc::<OnceLock<IpAddr>>::default();
+        let (address, found) = (plan.address().to_owned(), Arc::clone(&here));
+        let look_up = move || {
+            if let Some(address) = server::towards(&address) {
+                found.get_or_init(|| address);
+            }
+        };
+        let thread = std::thread::Builder::new().name("ronde-resolver".into());
+        let started = thread.spawn(look_up);
+        started.map_err(|source| LaunchError::System {
+            action: "look up the address of a host",
+            source,
+        })?;
         let now = Instant::now();
-        Ok(Self {
+        let remote = Self {
             agent: Host::start(plan, &command, line)?,
             timeout: reach.ssh.timeout,
             ready_by: now + reach.ssh.timeout,
             heard: now,
             listening: None,
-            here: None,
+            here,
             members: BTreeMap::new(),
             is_closed: false,
-        })
+        };
+        Ok((remote, command))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -95,7 +108,7 @@ impl Remote {
 
     /// Address of this machine from which the host can be reached, if it is known.
     pub(super) fn here(&self) -> Option<IpAddr> {
-        self.here
+        self.here.get().copied()
     }
 
     /// Address and port at which the rank 0 of a generation listens there, once the host is ready.
@@ -289,7 +302,6 @@ impl Remote {
             Report::Ready(listening) if self.agent.state == State::Connected => {
                 self.agent.state = State::Ready;
                 self.listening = Some(listening.clone());
-                self.here = server::towards(self.agent.plan.address());
                 return Ok(());
             }
             Report::Ready(_) => return Err(invalid()),

@@ -20,6 +20,7 @@ pub(super) mod wire;
 pub use agent::{AGENT, agent_main};
 
 use super::mpirun::is_exported;
+use super::output::say;
 use super::rank::ELASTIC_VARIABLES;
 use super::{LaunchError, LaunchSpec, threads};
 use crate::argv::quoted;
@@ -135,7 +136,7 @@ pub(super) fn launch(
         line.push(b'\n');
         let command = agent_line(&plan, &options);
         if spec.verbose {
-            eprintln!("{}: {}: {}", spec.label, plan.name, quoted(&command));
+            say(&spec.label, &format!("{}: {}", plan.name, quoted(&command)));
         }
         // On an error the agents that were started are dropped, which ends them.
         started.push(Host::start(plan, &command, line)?);
