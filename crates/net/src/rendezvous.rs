@@ -115,9 +115,9 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
             core.config.server = address;
             core.begin_connect(0, address);
         }
-        // Rank 0 may be about to say which ranks are missing. In an elastic job, the launcher must
-        // hear it before a rank that cannot reach rank 0 gives up.
-        if Instant::now() >= deadline + VERDICT_PATIENCE {
+        // Rank 0 may be about to say which ranks are missing.
+        let patience = core.link_to(0).map_or(Duration::ZERO, |_| VERDICT_PATIENCE);
+        if Instant::now() >= deadline + patience {
             return Err(not_started(core, address, reason));
         }
     }
