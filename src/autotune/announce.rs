@@ -2,8 +2,7 @@
 
 use ronde_tuner::Verdict;
 
-use super::Autotune;
-use super::news::{News, Place};
+use super::{Autotune, News, Place};
 
 impl Autotune {
     pub(super) fn announce(&mut self, verdict: &Verdict) {

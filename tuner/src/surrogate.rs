@@ -30,7 +30,8 @@ const KEPT: usize = 8;
 /// Draws that are weighed where there are more than so many observations.
 const OBSERVATIONS_MANY: usize = 48;
 const DRAWS_MANY: usize = 64;
-/// A slow-down, in log step time, that no proposal may risk: a factor of 3.
+/// A slow-down, in log step time, that no proposal may risk: a factor of 3. `slowdown_max` of
+/// `tuner::proposal` says against which setting.
 pub(crate) const SLOWDOWN_MAX: f64 = 1.098_612_288_668_109_8;
 
 /// A prior, its probability, and the predicted slow-down beyond the ceiling of the measurements.
@@ -171,6 +172,7 @@ impl<'a> Surrogate<'a> {
         i: usize,
         incumbent: usize,
         sample_variance: Option<f64>,
+        slowdown_max: f64,
     ) -> Outlook {
         let mut outlook = Outlook::default();
         for Part {
@@ -189,7 +191,7 @@ impl<'a> Surrogate<'a> {
             // A prediction above the ceiling counts in full as a risk.
             let slowdown = excess.get(i).unwrap_or(&0.0) - gain;
             outlook.slowdown += weight * slowdown;
-            let tail = (SLOWDOWN_MAX - slowdown) / spread.max(1e-12).sqrt();
+            let tail = (slowdown_max - slowdown) / spread.max(1e-12).sqrt();
             outlook.risk += weight * Normal::standard().cdf(-tail);
         }
         outlook
@@ -206,7 +208,7 @@ pub(crate) struct Outlook {
     pub(crate) improvement: f64,
     /// Posterior mean less the incumbent's.
     pub(crate) slowdown: f64,
-    /// Probability of being slower by more than [`SLOWDOWN_MAX`].
+    /// Probability of being slower by more than the limit.
     pub(crate) risk: f64,
 }
 
@@ -281,7 +283,7 @@ mod tests {
             with_surrogate(n, None, |surrogate, y| {
                 for (i, y) in y.iter().enumerate() {
                     assert!((surrogate.at(i).0 - y).abs() < 0.02, "{n}: {i}");
-                    assert!(surrogate.outlook(i, 1, None).risk < 1e-6);
+                    assert!(surrogate.outlook(i, 1, None, SLOWDOWN_MAX).risk < 1e-6);
                 }
                 let (gain, sd) = surrogate.difference(0, 1);
                 assert!(
@@ -308,7 +310,8 @@ mod tests {
     #[test]
     fn an_improvement_that_a_noisy_sample_would_not_show_counts_less() {
         with_surrogate(3, None, |surrogate, _| {
-            let [seen, shown] = [None, Some(0.01)].map(|noise| surrogate.outlook(2, 1, noise));
+            let [seen, shown] =
+                [None, Some(0.01)].map(|noise| surrogate.outlook(2, 1, noise, SLOWDOWN_MAX));
             assert!(shown.improvement <= seen.improvement);
             assert_eq!(shown.slowdown, seen.slowdown);
         });

@@ -144,6 +144,34 @@ fn finds_the_optimum_from_the_default_and_from_a_bad_start() {
     assert!(share_within_5_pct("ramp, bad start", ramp, &bad) >= 0.9);
 }
 
+/// Messages of 15 ms, whose number falls in stairs: the setting after the first step down is 3.7
+/// times as fast as the start and 13 times as slow as the best.
+#[test]
+fn a_search_from_a_start_that_is_far_slower_goes_on_after_the_first_improvement() {
+    let stairs = |point: &Point| {
+        let messages = match point.value(0) / MIB {
+            ..0.99 => 162.0,
+            ..3.99 => 43.0,
+            ..15.99 => 24.0,
+            ..31.99 => 9.0,
+            ..63.99 => 5.0,
+            ..127.99 => 4.0,
+            _ => 2.0,
+        };
+        20.0 + 15.0 * messages + 0.03 * point.value(1)
+    };
+    let noise = Noise {
+        step: 0.006,
+        drift: 0.0,
+    };
+    // With a limit relative to the best so far, these ended at 665 ms.
+    for seed in [118, 138, 218, 285, 357] {
+        let outcome = run(stairs, &[0.0, 25.0, 0.0], noise, seed);
+        let step_ms = stairs(&outcome.verdict.chosen);
+        assert!(step_ms <= 100.0, "seed {seed}: {step_ms} ms");
+    }
+}
+
 /// A far network: messages of 15 ms. Where all tensors wait for one another a step takes 45.6 ms;
 /// where they only may, it takes 46 or 57, as the cycle happens to fall into step with the job when
 /// the setting comes into force.

@@ -1,5 +1,6 @@
 //! Proposals: what to measure next, given everything measured so far.
 
+use std::f64::consts::LN_2;
 use std::sync::Arc;
 
 use crate::Warning;
@@ -135,6 +136,18 @@ struct Known {
     reference: f64,
     /// Relative log step time above which nothing counts.
     ceiling: f64,
+}
+
+/// Slow-down against the incumbent that no proposal may risk, in log step time, if the start is
+/// slower than the incumbent by `start`. Unknown settings are expected to be like the start. If
+/// that is several times as slow as the incumbent, a limit relative to the incumbent excludes all
+/// of them, and the search stays where the first improvement was; the limit is then relative to
+/// the start, whose steps are the unit of the budget.
+fn slowdown_max(start: f64) -> f64 {
+    match start > LN_2 {
+        true => start + SLOWDOWN_MAX,
+        false => SLOWDOWN_MAX,
+    }
 }
 
 impl Tuner {
@@ -289,10 +302,15 @@ impl Tuner {
         proposal.gain = surrogate.difference(start, incumbent);
 
         let sample_variance = self.sample_variance();
+        let slowdown_max = slowdown_max(mean(start) - mean(incumbent));
         let outlooks: Vec<Outlook> = (0..settings.len())
-            .map(|i| surrogate.outlook(i, incumbent, sample_variance))
+            .map(|i| surrogate.outlook(i, incumbent, sample_variance, slowdown_max))
             .collect();
-        let tolerable = self.tolerable(&outlooks, belief, incumbent, mean(incumbent));
+        let is_fast = |i: usize| {
+            let slowdown = outlooks[i].slowdown;
+            slowdown <= slowdown_max && mean(incumbent) + slowdown <= self.excess_max
+        };
+        let tolerable = self.tolerable(&outlooks, belief, incumbent, is_fast);
         // It need not have been measured: the comparison with the start decides.
         let contender = lowest(
             [incumbent].into_iter().chain(tolerable.iter().copied()),
@@ -322,26 +340,20 @@ impl Tuner {
         }
     }
 
-    /// The settings that are predicted to be neither too slow nor too risky; `mean` is the
-    /// incumbent's posterior mean.
+    /// The settings that are neither too slow, as `is_fast` says, nor too risky.
     fn tolerable(
         &self,
         outlooks: &[Outlook],
         belief: Option<&Belief>,
         incumbent: usize,
-        mean: f64,
+        is_fast: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         // A model that is doubted still counts where it predicts a cliff: one step there may cost
         // more than the whole search may.
         let is_feared =
             |i: usize| belief.is_some_and(|b| b.mean[i] - b.mean[incumbent] > SLOWDOWN_MAX);
-        let is_tolerable = |i: usize| {
-            let slowdown = outlooks[i].slowdown;
-            slowdown <= SLOWDOWN_MAX
-                && mean + slowdown <= self.excess_max
-                && outlooks[i].risk <= self.config().risk_max
-                && !is_feared(i)
-        };
+        let is_tolerable =
+            |i: usize| is_fast(i) && outlooks[i].risk <= self.config().risk_max && !is_feared(i);
         (0..outlooks.len()).filter(|&i| is_tolerable(i)).collect()
     }
 
@@ -382,7 +394,7 @@ impl Tuner {
         let candidates = (0..known.settings.len())
             .filter(|&i| (PROBE_SLOWDOWN[0]..PROBE_SLOWDOWN[1]).contains(&slowdown(i)))
             .filter(|&i| cold.at(incumbent).0 + slowdown(i) <= self.excess_max)
-            .map(|i| (i, cold.outlook(i, incumbent, None)))
+            .map(|i| (i, cold.outlook(i, incumbent, None, SLOWDOWN_MAX)))
             .filter(|(_, outlook)| outlook.risk <= RISK_MAX);
         let score = |(i, outlook): &(usize, Outlook)| {
             -outlook.improvement / sample_cost(slowdown(*i), PRICE_STEPS, PRICE_CHANGES)
