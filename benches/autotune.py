@@ -2,7 +2,7 @@
 """Compares the tuner's choices with a grid of fixed settings: for each job, the grid, then autotune
 from two starts.
 
-    cargo build --release && benches/autotune.py         # 40 minutes; writes results/autotune/
+    cargo build --release && benches/autotune.py         # 40 minutes; writes results/autotune/ (README.md ends with notes.md)
     benches/autotune.py --runs 1 --out /tmp/a resnet50   # only the job of this name
 
 Needs an otherwise idle machine.
@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from interleave import ROOT, rotated  # noqa: E402
+from interleave import ROOT, rotated, write_page  # noqa: E402
 
 RONDE = os.environ.get("RONDE", ROOT / "target/release/ronde")
 JOBS = {
@@ -184,7 +184,7 @@ def main():
     ]
     for job in jobs:
         lines += of_job(job, of[job["job"]])
-    (options.out / "README.md").write_text("\n".join(lines))
+    write_page(options.out, "\n".join(lines))
 
 
 if __name__ == "__main__":
