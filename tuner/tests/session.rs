@@ -145,30 +145,34 @@ fn finds_the_optimum_from_the_default_and_from_a_bad_start() {
 }
 
 /// Messages of 15 ms, whose number falls in stairs: the setting after the first step down is 3.7
-/// times as fast as the start and 13 times as slow as the best.
-#[test]
-fn a_search_from_a_start_that_is_far_slower_goes_on_after_the_first_improvement() {
-    let stairs = |point: &Point| {
-        let messages = match point.value(0) / MIB {
-            ..0.99 => 162.0,
-            ..3.99 => 43.0,
-            ..15.99 => 24.0,
-            ..31.99 => 9.0,
-            ..63.99 => 5.0,
-            ..127.99 => 4.0,
-            _ => 2.0,
-        };
-        20.0 + 15.0 * messages + 0.03 * point.value(1)
+/// times as fast as the start and 13 times as slow as the best. With few messages, cycles of 10 ms
+/// and more are 7 % slower; with more of them, such cycles are faster.
+fn stairs(point: &Point) -> f64 {
+    let (messages, long_cycle_ms) = match point.value(0) / MIB {
+        ..0.99 => (162.0, 0.0),
+        ..3.99 => (43.0, 0.0),
+        ..15.99 => (24.0, 0.0),
+        ..31.99 => (9.0, -12.0),
+        ..63.99 => (5.0, -6.0),
+        ..127.99 => (4.0, -5.0),
+        _ => (1.5, 3.0),
     };
+    let is_long = point.value(1) > 7.0;
+    20.0 + 15.0 * messages + if is_long { long_cycle_ms } else { 0.0 }
+}
+
+#[test]
+fn a_search_from_a_start_that_is_far_slower_looks_everywhere_around_the_best() {
     let noise = Noise {
         step: 0.006,
         drift: 0.0,
     };
-    // With a limit relative to the best so far, these ended at 665 ms.
-    for seed in [118, 138, 218, 285, 357] {
+    // With a limit on the slow-down against the best so far, and without a look at what is
+    // unexplored around the best, these ended at 45.5 to 665 ms, and 17 of 400.
+    for seed in [3, 13, 47, 93, 118, 138, 199, 218, 285, 366] {
         let outcome = run(stairs, &[0.0, 25.0, 0.0], noise, seed);
         let step_ms = stairs(&outcome.verdict.chosen);
-        assert!(step_ms <= 100.0, "seed {seed}: {step_ms} ms");
+        assert!(step_ms < 43.0, "seed {seed}: {step_ms} ms");
     }
 }
 

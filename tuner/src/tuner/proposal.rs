@@ -138,16 +138,50 @@ struct Known {
     ceiling: f64,
 }
 
+/// Log step time of the start above the incumbent's from which a search has nothing to lose: the
+/// start's steps are the unit of the budget, and a sample that is slower than the incumbent still
+/// saves time.
+const FAR_SLOWER: f64 = LN_2;
+
+/// Least distance from every measured setting, as a share of an axis, at which a setting is
+/// [unexplored].
+const UNEXPLORED: f64 = 0.25;
+
 /// Slow-down against the incumbent that no proposal may risk, in log step time, if the start is
-/// slower than the incumbent by `start`. Unknown settings are expected to be like the start. If
-/// that is several times as slow as the incumbent, a limit relative to the incumbent excludes all
-/// of them, and the search stays where the first improvement was; the limit is then relative to
-/// the start, whose steps are the unit of the budget.
+/// slower than the incumbent by `start`. If that is far slower, unknown settings are expected at
+/// the ceiling, a factor of e above the incumbent. A limit of 3 against the incumbent would exclude
+/// all of them, and the search would stay where the first improvement was.
 fn slowdown_max(start: f64) -> f64 {
-    match start > LN_2 {
+    match start > FAR_SLOWER {
         true => start + SLOWDOWN_MAX,
         false => SLOWDOWN_MAX,
     }
+}
+
+/// Of `candidates` that differ from the incumbent in one parameter, the one that is farthest
+/// from every measured setting, if one is far enough. Measurements far from the incumbent, where
+/// another parameter decides, may have taught the surrogate that this one has no effect.
+fn unexplored(
+    known: &Known,
+    incumbent: usize,
+    candidates: impl Iterator<Item = usize>,
+) -> Option<usize> {
+    let measured = &known.observed[..known.estimates.len()];
+    let steps = |i: usize, j: usize| {
+        let both = known.coordinates[i].iter().zip(&known.coordinates[j]);
+        both.map(|(a, b)| (a - b).abs())
+    };
+    let is_on_line = |&i: &usize| steps(i, incumbent).filter(|step| *step > 0.0).count() == 1;
+    let distance = |i: usize| {
+        let squared = |j: &usize| steps(i, *j).map(|step| step * step).sum::<f64>();
+        measured.iter().map(squared).fold(f64::INFINITY, f64::min)
+    };
+    candidates
+        .filter(is_on_line)
+        .map(|i| (i, distance(i)))
+        .filter(|(_, squared)| *squared >= UNEXPLORED * UNEXPLORED)
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(i, _)| i)
 }
 
 impl Tuner {
@@ -335,8 +369,17 @@ impl Tuner {
         proposal.improvement = improvements.fold(0.0, f64::max);
         // A sample that cannot improve anything is worth nothing, even without a limit.
         if proposal.improvement <= 0.0 || proposal.improvement < self.config().improvement_min {
-            proposal.next = Next::Stop;
-            self.predict(surrogate.at(incumbent), known, proposal);
+            let faster = tolerable.into_iter().filter(|&i| mean(i) < mean(start));
+            let unexplored = match mean(start) - mean(incumbent) > FAR_SLOWER {
+                true => unexplored(known, incumbent, faster),
+                false => None,
+            };
+            let (next, index) = match unexplored {
+                Some(index) => (Next::Sample(settings[index]), index),
+                None => (Next::Stop, incumbent),
+            };
+            proposal.next = next;
+            self.predict(surrogate.at(index), known, proposal);
         }
     }
 
