@@ -60,6 +60,7 @@ mod gpu;
 mod hosts;
 mod identity;
 pub mod knobs;
+mod listening;
 mod logging;
 mod mpi;
 mod negotiation;

@@ -12,6 +12,7 @@
 
 use crate::knobs::{Knobs, LogLevel};
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tracing::level_filters::LevelFilter;
@@ -41,6 +42,12 @@ pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
         })
         .finish();
     tracing::subscriber::set_global_default(subscriber).is_ok()
+}
+
+/// Writes a line to standard error, whatever the log level. A full disk or a closed pipe there must
+/// not end the job, as `eprintln!` would by its panic.
+pub(crate) fn tell(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "ronde: {text}");
 }
 
 /// Sets the rank that this process's log lines show.

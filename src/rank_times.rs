@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -112,6 +112,33 @@ impl WaitMeter {
     }
 }
 
+/// Folder and beginning of the names of the files.
+const FOLDER: &str = "/dev/shm";
+const NAME: &str = "ronde-times-";
+/// Age of a file from which on its job is no longer starting. Later a file has no name.
+const LEFT_AFTER: Duration = Duration::from_secs(3600);
+
+/// Removes files of this user's jobs that were killed while they started.
+fn remove_left_files() {
+    let own = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| {
+        entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(NAME.as_bytes())
+    });
+    for entry in named {
+        let is_left = entry.metadata().is_ok_and(|found| {
+            let age = found.modified().ok().and_then(|at| at.elapsed().ok());
+            found.uid() == own && age.is_some_and(|age| age > LEFT_AFTER)
+        });
+        if is_left {
+            let _ = std::fs::remove_file(entry.path()); // another job may have
+        }
+    }
+}
+
 /// The file with the times of the ranks of a host.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -130,7 +157,10 @@ impl Shared {
     /// Opens the file of the ranks that share `key`; `None`, with a warning, if it cannot be
     /// opened: then these times are missing.
     pub(crate) fn open(key: &str, identity: &Identity) -> Option<Arc<Self>> {
-        let path = PathBuf::from(format!("/dev/shm/ronde-times-{}", digest(key.as_bytes())));
+        if identity.local_rank == 0 {
+            remove_left_files();
+        }
+        let path = Path::new(FOLDER).join(format!("{NAME}{}", digest(key.as_bytes())));
         let opened = Self::open_file(&path).and_then(|file| {
             let shared = Self {
                 file,
@@ -150,7 +180,7 @@ impl Shared {
         opened.inspect_err(warn).ok()
     }
 
-    fn open_file(path: &PathBuf) -> std::io::Result<File> {
+    fn open_file(path: &Path) -> std::io::Result<File> {
         let file = File::options()
             .read(true)
             .write(true)

@@ -40,6 +40,9 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
+/// Bytes that are allocated by one call.
+const ALLOCATION_BYTES: usize = 1 << 20;
+
 /// Reason why a file of another process cannot be mapped as a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegionError {
@@ -85,9 +88,14 @@ impl Region {
     /// Creates the file of [`create`](Self::create), for other processes to [`open`](Self::open).
     pub(crate) fn create_file(name: &str, bytes: usize) -> Result<OwnedFd, Errno> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::io::retry_on_intr(|| {
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
-        })?;
+        // In pieces: a signal interrupts a call, which then frees what it has allocated. Beside a
+        // profiler's timer a large call would begin again for ever.
+        for from in (0..bytes).step_by(ALLOCATION_BYTES) {
+            let (from, piece) = (from as u64, ALLOCATION_BYTES.min(bytes - from) as u64);
+            rustix::io::retry_on_intr(|| {
+                rustix::fs::fallocate(&file, FallocateFlags::empty(), from, piece)
+            })?;
+        }
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok(file)
     }

@@ -3,13 +3,14 @@
 use ronde_tuner::Verdict;
 
 use super::{Autotune, News, Place};
+use crate::logging;
 
 impl Autotune {
     pub(super) fn announce(&mut self, verdict: &Verdict) {
         self.logbook.finished(verdict);
         let report = self.search.to_report(verdict);
         if !self.quiet {
-            eprintln!("ronde: autotune: {report}");
+            logging::tell(format_args!("autotune: {report}"));
         }
         self.progress
             .tell(|| News::Verdict(Box::new(report.clone())));
@@ -30,7 +31,7 @@ impl Autotune {
     pub(super) fn say(&self, text: &str) {
         tracing::info!("autotune: {text}");
         if !self.quiet {
-            eprintln!("ronde: autotune: {text}");
+            logging::tell(format_args!("autotune: {text}"));
         }
     }
 

@@ -367,7 +367,7 @@ impl Drop for Autotune {
             && self.knobs.elastic_socket.is_none()
             && let Some(verdict) = self.search.session.verdict_if_stopped()
         {
-            eprintln!("ronde: autotune: {}", verdict.reason);
+            crate::logging::tell(format_args!("autotune: {}", verdict.reason));
         }
     }
 }

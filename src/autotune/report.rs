@@ -84,6 +84,14 @@ pub struct AutotuneVerdict {
     pub retuned: Option<String>,
 }
 
+impl AutotuneVerdict {
+    /// Whether the gain of settings other than the default is known: a search that began at such
+    /// settings may end before the default was measured.
+    pub(crate) fn gain_is_known(&self) -> bool {
+        !self.kept_default && self.gain_pct != [0.0; 2]
+    }
+}
+
 /// First words of the reason if the start settings stay, and if they are in force again.
 const DEFAULT_KEPT: &str = "default kept";
 const REVERTED: &str = "reverted to the default";
@@ -118,8 +126,8 @@ impl std::fmt::Display for AutotuneVerdict {
             )?;
         } else {
             write!(f, "fusion {}: step {chosen_step_ms:.2} ms", self.settings)?;
-            if self.gain_pct == [0.0; 2] {
-                f.write_str(" (")?; // the default was not measured
+            if !self.gain_is_known() {
+                f.write_str(" (")?;
             } else {
                 let [low, high] = self.gain_pct.map(tuner::percent_text);
                 write!(

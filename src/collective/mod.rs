@@ -26,6 +26,7 @@ pub(crate) mod shaped;
 pub(crate) mod simulated;
 
 pub(crate) use inter_node::{HostPlace, InterNode};
+pub(crate) use kernels::StandardRounding;
 pub(crate) use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]

@@ -120,7 +120,8 @@ impl Job {
     /// Opens the metrics of this rank and the job's live page, if there are any.
     ///
     /// # Errors
-    /// An address that cannot be listened on, a file that cannot be written, an invalid token.
+    /// At the start of a job, an address that cannot be listened on, a file that cannot be written,
+    /// an invalid token.
     pub(super) fn watchers(&self) -> Result<Option<Watchers>, Error> {
         if !self.is_watched() {
             return Ok(None);
@@ -130,18 +131,19 @@ impl Job {
         let times = rank_times::Shared::open(&key, &self.identity);
         let (identity, backend) = (&self.identity, self.backend.name());
         let metrics = match self.knobs.has_metrics() {
-            true => prometheus::open(
+            true => self.unless_reset(prometheus::open(
                 &self.knobs,
                 &prometheus::Job {
                     identity,
                     backend,
+                    resets: self.knobs.resets,
                     progress: &self.progress,
                     times: &times,
                 },
-            )?,
+            ))?,
             false => None,
         };
-        let page = dash::open(
+        let page = self.unless_reset(dash::open(
             &self.knobs,
             &dash::Job {
                 identity,
@@ -150,7 +152,7 @@ impl Job {
                 times: &times,
                 controls: &self.controls,
             },
-        )?;
+        ))?;
         Ok(Some(Watchers::new(
             identity.rank,
             Arc::clone(&self.clock),
@@ -158,6 +160,18 @@ impl Job {
             metrics,
             page,
         )))
+    }
+
+    /// Outcome of opening metrics or a page. After a reset of an elastic job an error is a warning:
+    /// the host may be another one, or its disk full, and the training goes on.
+    fn unless_reset<T>(&self, opened: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
+        match opened {
+            Err(error) if self.knobs.resets > 0 => {
+                tracing::warn!("{error}; the job goes on without it");
+                Ok(None)
+            }
+            opened => opened,
+        }
     }
 
     /// Offers the controls of the running job to its live page, if it has one.

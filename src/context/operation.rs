@@ -265,9 +265,14 @@ impl Operation<'_> {
             }
             RawOutput::Into { address, bytes } => (address, Output::Sized(bytes)),
         };
+        // No elements need no address, but null means that there is no tensor.
+        let input = match bytes == 0 && tensor.input.is_null() {
+            true => std::ptr::dangling(),
+            false => tensor.input,
+        };
         // SAFETY: the caller keeps the same contract, except for the output's length, which is
         // checked here or in the cycle.
-        let span = unsafe { Span::new(tensor.input, address, bytes) };
+        let span = unsafe { Span::new(input, address, bytes) };
         Ok(Entry {
             name: tensor.name,
             params,

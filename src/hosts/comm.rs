@@ -373,19 +373,6 @@ impl Comm {
         begin!(self.gather(send, receive, bytes, root))
     }
 
-    /// Sends every rank's `send` to rank `root`'s `receive`, to the places in `parts`, which only
-    /// rank `root` uses.
-    pub(crate) fn gather_parts(
-        &self,
-        send: Vec<u8>,
-        receive: Vec<u8>,
-        parts: Parts,
-        root: usize,
-    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
-        count_collective();
-        begin!(self.gather_parts(send, receive, parts, root))
-    }
-
     /// Sends each rank its part of `send`, and receives from each rank a part of `receive`.
     pub(crate) fn alltoall_parts(
         &self,

@@ -422,36 +422,6 @@ impl Comm {
         })
     }
 
-    /// Every rank's `send` into rank `root`'s `receive`, where `parts` (of no meaning elsewhere)
-    /// says they go.
-    pub(crate) fn gather_parts(
-        &self,
-        send: Vec<u8>,
-        mut receive: Vec<u8>,
-        parts: Parts,
-        root: usize,
-    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
-        assert!(
-            self.rank != root
-                || (parts.bytes() <= receive.len() && parts.counts().len() == self.size)
-        );
-        let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
-        let (counts, begins) = (parts.counts().as_ptr(), parts.begins().as_ptr());
-        // SAFETY: the vectors are as long and are kept by the request.
-        self.pending("MPI_Igatherv", (send, receive, parts), |request| unsafe {
-            (self.table.gather_parts)(
-                from,
-                bytes,
-                to,
-                counts,
-                begins,
-                count(root),
-                self.raw,
-                request,
-            )
-        })
-    }
-
     /// What this rank has for each, and each for this one.
     pub(crate) fn alltoall_parts(
         &self,

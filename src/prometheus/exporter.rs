@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::Job;
 use super::file::TextFile;
@@ -11,9 +10,6 @@ use super::server;
 use crate::error::Error;
 use crate::knobs::Knobs;
 use crate::sync::{lock, shared_or};
-
-/// Time in which another process of the host releases the port after a reset of an elastic job.
-const RELEASE: Duration = Duration::from_secs(5);
 
 /// Listener and file with the metrics of this process.
 #[derive(Debug)]
@@ -52,11 +48,7 @@ pub(super) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Arc<Exporter>, Error>
         file: knobs.metrics_file.clone(),
     };
     let is_same = |exporter: &Exporter| exporter.config == config;
-    let patience = match knobs.resets {
-        0 => Duration::ZERO,
-        _ => RELEASE,
-    };
-    let make = || Exporter::new(config.clone(), job, patience);
+    let make = || Exporter::new(config.clone(), job, knobs);
     let exporter = shared_or(&EXPORTER, is_same, make)?;
     exporter.metrics.continue_with(job);
     Ok(exporter)
@@ -74,10 +66,10 @@ pub(super) fn close() {
 }
 
 impl Exporter {
-    fn new(config: Config, job: &Job<'_>, patience: Duration) -> Result<Self, Error> {
-        let metrics = Arc::new(Metrics::new(job));
+    fn new(config: Config, job: &Job<'_>, knobs: &Knobs) -> Result<Self, Error> {
+        let metrics = Arc::new(Metrics::new(job, config.file.as_deref()));
         let token = config.token.as_deref();
-        let start = |address| server::start(address, token, &metrics, patience);
+        let start = |address| server::start(address, token, &metrics, knobs);
         let server = config.address.as_deref().map(start).transpose()?;
         let file = config.file.as_deref();
         let file = file

@@ -50,7 +50,8 @@ impl TextFile {
     /// The file cannot be written.
     pub(super) fn start(path: &Path, metrics: Arc<Metrics>) -> Result<Self, Error> {
         let shared = Arc::new(Written {
-            path: path.to_owned(),
+            // The file that a link points to is replaced, not the link.
+            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
             metrics,
             state: Mutex::default(),
             ends: Condvar::new(),

@@ -1,8 +1,9 @@
 //! The metrics: names, units and help texts.
 
 use std::fmt::Error;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +21,10 @@ use crate::sync::lock;
 
 /// Buckets of the step time: 1 ms, 1.5 ms, … 57 s.
 const STEP_BUCKETS: (f64, f64, u16) = (0.001, 1.5, 28);
+
+/// Contexts of this process that a lost rank ended. After it the number of ranks is often another
+/// one, for which other counters begin at 0.
+static PEERS_LOST: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 pub(super) type Seconds = Counter<f64, AtomicU64>;
 
@@ -46,6 +51,7 @@ pub(super) struct JobMetrics {
     pub(super) cycle_time: Gauge<f64, AtomicU64>,
     pub(super) last_step: Gauge<f64, AtomicU64>,
     pub(super) peers_lost: Counter,
+    resets: Counter,
 }
 
 /// Values that are read for each scrape; another context of the process replaces them.
@@ -56,8 +62,11 @@ pub(super) struct Sources {
 }
 
 impl Metrics {
-    pub(super) fn new(job: &Job<'_>) -> Self {
-        let mut registry = Registry::with_prefix("ronde");
+    /// Metrics of a job. They name the file that they are written to, if there is one: node-exporter
+    /// refuses equal series in two files of a folder, and a host may have two jobs.
+    pub(super) fn new(job: &Job<'_>, file: Option<&Path>) -> Self {
+        let file = file.map(|path| ("file".into(), path.display().to_string().into()));
+        let mut registry = Registry::with_prefix_and_labels("ronde", file.into_iter());
         let sources = Arc::<Sources>::default();
         registry.register(
             "build",
@@ -84,12 +93,23 @@ impl Metrics {
     /// Continues with another context of the process.
     pub(super) fn continue_with(&self, job: &Job<'_>) {
         self.set_running(true);
+        if let Some(own) = &self.job {
+            own.resets
+                .inc_by(job.resets.saturating_sub(own.resets.get()));
+        }
         *lock(&self.sources.progress) = Some(Arc::clone(job.progress));
         lock(&self.sources.times).clone_from(job.times);
     }
 
+    /// The job has ended. The times of the ranks end with it: a rank that waits no longer would
+    /// look like a slow one.
+    pub(super) fn end(&self) {
+        self.set_running(false);
+        *lock(&self.sources.times) = None;
+    }
+
     /// States whether the job runs.
-    pub(super) fn set_running(&self, runs: bool) {
+    fn set_running(&self, runs: bool) {
         if let Some(job) = &self.job {
             job.running.set(f64::from(u8::from(runs)));
         }
@@ -124,7 +144,8 @@ impl JobMetrics {
             gpu_fusion_threshold: Gauge::default(),
             cycle_time: Gauge::default(),
             last_step: Gauge::default(),
-            peers_lost: Counter::default(),
+            peers_lost: PEERS_LOST.clone(),
+            resets: Counter::default(),
         };
         registry.register(
             "job_running",
@@ -188,6 +209,11 @@ impl JobMetrics {
             "peers_lost",
             "Contexts of rank 0 that ended because another rank died, left or stopped",
             own.peers_lost.clone(),
+        );
+        registry.register(
+            "job_resets",
+            "Resets of the elastic job, after a rank was lost or came",
+            own.resets.clone(),
         );
         own
     }

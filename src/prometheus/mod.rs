@@ -30,6 +30,8 @@ pub(crate) struct Job<'a> {
     pub(crate) identity: &'a Identity,
     /// Name of the backend.
     pub(crate) backend: &'static str,
+    /// Resets of an elastic job so far.
+    pub(crate) resets: u64,
     pub(crate) progress: &'a Arc<Progress>,
     /// Times of the ranks of this host.
     pub(crate) times: &'a Option<Arc<Shared>>,

@@ -68,7 +68,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.exporter.metrics.set_running(false);
+        self.exporter.metrics.end();
         self.exporter.write_file();
     }
 }

@@ -1,15 +1,16 @@
 //! Listener for Prometheus: answers `/metrics` in the format that the client asks for.
 
-use std::io;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::prometheus_text;
 use ronde_http::{Limits, Request, Response, Server, Token};
 
 use super::metrics::Metrics;
 use crate::error::{Error, SettingsError};
+use crate::knobs::Knobs;
+use crate::listening::listening;
 
 /// Variables that name the address and the token.
 const ADDRESS: &str = "RONDE_METRICS_ADDR";
@@ -21,11 +22,7 @@ const PATH: &str = "/metrics";
 const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Interval between two attempts to listen.
-const RETRY: Duration = Duration::from_millis(50);
-
-/// Listens on `address`, which another process may use for `patience`. Clients must send the token
-/// in the file at `token`, if there is one.
+/// Listens on `address`. Clients must send the token in the file at `token`, if there is one.
 ///
 /// # Errors
 /// An invalid address or one that is in use; a file without a token.
@@ -33,7 +30,7 @@ pub(super) fn start(
     address: &str,
     token: Option<&Path>,
     metrics: &Arc<Metrics>,
-    patience: Duration,
+    knobs: &Knobs,
 ) -> Result<Server, Error> {
     let refused = |reason: String| {
         Error::Settings(SettingsError::Listen {
@@ -47,17 +44,15 @@ pub(super) fn start(
     let is_open = token.is_none();
     let socket = ronde_http::address(address).map_err(|error| refused(error.to_string()))?;
     let token = Arc::new(token);
-    let until = Instant::now() + patience;
-    let server = loop {
-        let (token, metrics) = (Arc::clone(&token), Arc::clone(metrics));
-        let respond = move |request: &Request| respond(request, (*token).as_ref(), &metrics);
-        let server = Server::start(socket, Limits::default(), "ronde-metrics", respond);
-        let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-        if !server.as_ref().is_err_and(is_in_use) || Instant::now() >= until {
-            break server;
-        }
-        std::thread::sleep(RETRY);
-    };
+    let server = listening(
+        knobs,
+        |error: &std::io::Error| error.kind() == ErrorKind::AddrInUse,
+        || {
+            let (token, metrics) = (Arc::clone(&token), Arc::clone(metrics));
+            let respond = move |request: &Request| respond(request, (*token).as_ref(), &metrics);
+            Server::start(socket, Limits::default(), "ronde-metrics", respond)
+        },
+    );
     let server =
         server.map_err(|error| refused(format!("{error}{}", ronde_http::listen_hint(&error))))?;
     let address = server.address();

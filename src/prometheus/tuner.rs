@@ -43,24 +43,27 @@ impl Collector for TunerCollector {
         };
         let [low, high] = verdict.gain_pct.map(|percent| percent / 100.0);
         let gain = 1.0 - verdict.chosen_step_ms / verdict.default_step_ms;
-        let gains = [
-            (
-                "tuner_gain",
-                "Part of the default's step time that the chosen settings save",
-                gain,
-            ),
-            (
-                "tuner_gain_lower",
-                "Lower bound of the gain, 95 % interval",
-                low,
-            ),
-            (
-                "tuner_gain_upper",
-                "Upper bound of the gain, 95 % interval",
-                high,
-            ),
-        ];
-        for (name, help, value) in gains {
+        let gains = match verdict.kept_default || verdict.gain_is_known() {
+            true => &[
+                (
+                    "tuner_gain",
+                    "Part of the default's step time that the chosen settings save",
+                    gain,
+                ),
+                (
+                    "tuner_gain_lower",
+                    "Lower bound of the gain, 95 % interval",
+                    low,
+                ),
+                (
+                    "tuner_gain_upper",
+                    "Upper bound of the gain, 95 % interval",
+                    high,
+                ),
+            ][..],
+            false => &[],
+        };
+        for &(name, help, value) in gains {
             let gauge = ConstGauge::new(value);
             let unit = Unit::Other("ratio".to_owned());
             gauge.encode(encoder.encode_descriptor(

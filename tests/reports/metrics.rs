@@ -17,7 +17,17 @@ fn scrape(port: u16, headers: &str) -> String {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
-    answer
+    without_file(&answer)
+}
+
+/// The text without the label that names the file.
+fn without_file(text: &str) -> String {
+    let Some((_, rest)) = text.split_once("{file=\"") else {
+        return text.to_owned();
+    };
+    let label = format!("file=\"{}\"", rest.split('"').next().unwrap_or_default());
+    let text = text.replace(&format!("{{{label}}}"), "");
+    text.replace(&format!("{label},"), "")
 }
 
 /// Returns the value of a series.
@@ -157,6 +167,9 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
         return; // skipped
     }
     let text = std::fs::read_to_string(&file).expect("written at the end");
+    let series = format!("ronde_job_running{{file=\"{}\"}} 0", file.display());
+    assert!(text.contains(&series), "{text}");
+    let text = without_file(&text);
     assert_eq!(value(&text, "ronde_messages_total"), (STEPS + 2) as f64);
     assert_eq!(value(&text, "ronde_job_running"), 0.0);
     let others = std::fs::read_dir(file.parent().expect("a folder")).expect("it is there");
@@ -230,4 +243,20 @@ fn invalid_settings_are_errors_that_name_the_variable() {
         "RONDE_METRICS_TOKEN_FILE",
         ("RONDE_METRICS_FILE", "/no/such/folder/metrics.prom"),
     );
+}
+
+#[test]
+fn after_a_reset_a_job_goes_on_without_what_it_cannot_open() {
+    const TEST: &str = "metrics::after_a_reset_a_job_goes_on_without_what_it_cannot_open";
+    for (variable, value) in [
+        ("RONDE_METRICS_FILE", "/no/such/folder/metrics.prom"),
+        ("RONDE_METRICS_ADDR", "192.0.2.1:9400"), // of no interface
+        ("RONDE_DASH", "192.0.2.1:9400"),
+    ] {
+        job_separately(TEST, 1, &[(variable, value)], || {
+            Context::from_env().map(drop).expect_err("the first start");
+            let context = Context::builder().resets(1).build().expect("a later one");
+            context.barrier().expect("it runs");
+        });
+    }
 }

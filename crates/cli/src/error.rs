@@ -202,6 +202,12 @@ pub(crate) enum Error {
          (HOROVOD_AUTOTUNE)"
     )]
     Autotune,
+    #[error("a sweep always measures the default, but {setting} is set, and {default}: {instead}")]
+    DefaultExcluded {
+        setting: &'static str,
+        default: &'static str,
+        instead: &'static str,
+    },
     #[error(
         "--hierarchical-allreduce on: {because}, so no operation can be hierarchical; name several \
          hosts, as in -np 4 -H node1:2,node2:2, or omit it"
@@ -287,6 +293,7 @@ impl Error {
             | Self::UnevenHosts { .. }
             | Self::InsideJob
             | Self::Autotune
+            | Self::DefaultExcluded { .. }
             | Self::Flat { .. }
             | Self::TooManyPoints { .. }
             | Self::Taken { .. }

@@ -156,8 +156,19 @@ impl Metric {
 
 /// Parses a finite number of a program's output.
 pub(crate) fn number(text: &str) -> Option<f64> {
-    // Programs group the thousands of large numbers.
-    let plain = text.trim().replace([',', '_'], "");
+    let text = text.trim().trim_end_matches(',');
+    // Programs group the thousands of large numbers. A comma elsewhere is the decimal point of
+    // another language: the text is refused, since the value would be ten or a hundred times
+    // larger.
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let (first, groups) = whole.split_once(',').unwrap_or((whole, "000"));
+    let is_group = |group: &str| group.len() == 3 && group.bytes().all(|b| b.is_ascii_digit());
+    let is_grouped = groups.split(',').all(is_group) && !fraction.contains(',');
+    let is_decimal = whole.contains(',') && first.trim_start_matches(['-', '+']) == "0";
+    if !is_grouped || is_decimal {
+        return None;
+    }
+    let plain = text.replace([',', '_'], "");
     plain.parse::<f64>().ok().filter(|value| value.is_finite())
 }
 
@@ -204,6 +215,31 @@ mod tests {
         for text in ["r.json", "r.json:", ":x"] {
             assert!(Metric::file(text).is_err(), "{text}");
         }
-        assert_eq!((number("1,234.5"), number("nan")), (Some(1234.5), None));
+    }
+
+    #[test]
+    fn commas_group_thousands_and_are_no_decimal_points() {
+        for (text, value) in [
+            ("1,234.5", 1234.5),
+            ("12,345,678", 12_345_678.0),
+            ("-1,000", -1000.0),
+            ("1_000", 1000.0),
+            (" 3.5, ", 3.5),
+            ("7,", 7.0),
+        ] {
+            assert_eq!(number(text), Some(value), "{text}");
+        }
+        for text in [
+            "nan",
+            "0,45",
+            "0,455",
+            "1,5",
+            "1.234,5",
+            "1,2345",
+            "12,34,567",
+            ",5",
+        ] {
+            assert_eq!(number(text), None, "{text}");
+        }
     }
 }

@@ -260,6 +260,11 @@ fn range(low: &str, high: &str, options: &Options) -> Result<Made, Problem> {
                 let problem = format!("the start {text} is outside of the range");
                 return Err((problem, "give a wider range, or another start"));
             }
+            if is_whole && start.value.fract() != 0.0 {
+                let problem = format!("the start {text} is not whole, and the ends are");
+                let hint = "give a whole start, or ends with a decimal point, as in 1.0..16.0";
+                return Err((problem, hint));
+            }
             place(&mut numbers, start.value, options.log)
         }
     };

@@ -63,6 +63,13 @@ impl std::fmt::Display for DashError {
 
 impl std::error::Error for DashError {}
 
+impl DashError {
+    /// Whether another process listens on the address.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Listen(error) if error.kind() == std::io::ErrorKind::AddrInUse)
+    }
+}
+
 /// A page that is served until this value is dropped. Then the last events are sent, and open pages
 /// keep what they show.
 #[derive(Debug)]

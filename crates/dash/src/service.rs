@@ -1,5 +1,6 @@
 //! Service: answers the requests of pages and sends them the updates of the history.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,11 @@ impl Dashboard {
         }
         match (request.method(), name) {
             ("GET", "events") => self.stream(),
+            // Whether there is room for one more page.
+            ("HEAD", "events") => Answer::Stream {
+                head: stream_head(),
+                first: Vec::new().into(),
+            },
             ("GET", "alive") => Response::text("text/plain", "alive\n").into(),
             ("POST", "control") => self.control(request).into(),
             (_, "control") => Response::error(405, "a control is a POST")
@@ -131,7 +137,8 @@ impl Dashboard {
             ("POST", "login") => form.trim().strip_prefix("token="),
             _ => None,
         };
-        if given.is_some_and(|given| self.access.token().is(given.trim())) {
+        let is_token = |text: &str| self.access.token().is(&decoded(text.trim()));
+        if given.is_some_and(is_token) {
             return Some(welcome(&self.access));
         }
         if given.is_none() && self.access.client(request) != Client::Unknown {
@@ -171,7 +178,7 @@ impl Dashboard {
             message(&self.history.all())
         );
         Answer::Stream {
-            head: Response::text("text/event-stream; charset=utf-8", ""),
+            head: stream_head(),
             first: first.into_bytes().into(),
         }
     }
@@ -214,6 +221,34 @@ fn welcome(access: &Access) -> Response {
     Response::text("text/html; charset=utf-8", page).with("Set-Cookie", &access.cookie())
 }
 
+fn stream_head() -> Response {
+    Response::text("text/event-stream; charset=utf-8", "")
+}
+
+/// Text of a form's field or of a query: a browser writes `+` and `%XX` for some characters.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains(['+', '%']) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after
+            .get(..2)
+            .filter(|pair| pair.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|pair| std::str::from_utf8(pair).ok());
+        let byte = digits.and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let (byte, length) = match (first, byte) {
+            (b'%', Some(byte)) => (byte, 2),
+            (b'+', _) => (b' ', 0),
+            _ => (first, 0),
+        };
+        bytes.push(byte);
+        rest = &after[length..];
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn message(data: &str) -> String {
     format!("data: {data}\n\n")
 }
@@ -224,4 +259,24 @@ fn protected(response: Response) -> Response {
         .with("Referrer-Policy", "same-origin")
         .with("Cross-Origin-Resource-Policy", "same-origin")
         .with("Cross-Origin-Opener-Policy", "same-origin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_browser_encodes_is_decoded() {
+        for (sent, text) in [
+            ("0123abcd", "0123abcd"),
+            ("ab%2Bc%2Fd%3D%3d", "ab+c/d=="),
+            ("a+b", "a b"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz%41", "%zzA"),
+            ("%+1", "% 1"),
+        ] {
+            assert_eq!(decoded(sent), text);
+        }
+    }
 }

@@ -82,7 +82,13 @@ impl Connection {
         loop {
             let proceeds = match &mut self.state {
                 State::Reading(_) => self.read(limits, respond),
-                State::Writing(..) => self.write(),
+                State::Writing(..) => {
+                    let proceeds = self.write();
+                    if matches!(proceeds, Ok(true)) {
+                        self.deadline = Some(Instant::now() + limits.time);
+                    }
+                    proceeds
+                }
                 State::Streaming(pending) if pending.bytes > 0 => {
                     let proceeds = pending.write(&mut self.stream);
                     if matches!(proceeds, Ok(true)) {

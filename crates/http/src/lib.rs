@@ -52,8 +52,8 @@ pub struct Limits {
     /// Most bytes of a stream that its client has not received yet; a client that is slower is
     /// disconnected.
     pub stream_bytes: usize,
-    /// Time in which a request must have arrived, and then in which its response, or the next part
-    /// of a stream, must have been received.
+    /// Time in which a request must have arrived, and then in which the next part of its response
+    /// or stream must have been received.
     pub time: Duration,
 }
 

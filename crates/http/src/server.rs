@@ -114,6 +114,7 @@ impl Server {
             connections: BTreeMap::new(),
             next: FIRST_CONNECTION,
             accept_from: None,
+            is_refusing: false,
         };
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
@@ -159,6 +160,8 @@ struct Serving<S> {
     next: usize,
     /// Time from which on connections are accepted again, after an error.
     accept_from: Option<Instant>,
+    /// Whether the latest connection could not be accepted: the first error is a warning.
+    is_refusing: bool,
 }
 
 impl<S: Service> Serving<S> {
@@ -210,6 +213,8 @@ impl<S: Service> Serving<S> {
 
     /// Sends the last messages.
     fn end(&mut self) -> Result<()> {
+        // Children that were forked meanwhile have the listener too, and would keep the port.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         self.tick_at = Some(Instant::now());
         self.tick();
         let deadline = Instant::now() + FAREWELL;
@@ -234,11 +239,16 @@ impl<S: Service> Serving<S> {
     fn accept(&mut self) {
         while self.accept_from.is_none() {
             match self.listener.accept() {
-                Ok((stream, _)) => self.open(stream),
+                Ok((stream, _)) => {
+                    self.is_refusing = false;
+                    self.open(stream);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_of_the_peer(&error) => {}
                 Err(error) => {
-                    tracing::warn!("a connection cannot be accepted: {error}");
+                    if !std::mem::replace(&mut self.is_refusing, true) {
+                        tracing::warn!("a connection cannot be accepted: {error}");
+                    }
                     self.accept_from = Some(Instant::now() + ACCEPT_PAUSE);
                 }
             }

@@ -151,3 +151,33 @@ fn a_client_that_sends_without_end_is_disconnected() {
     }
     assert!(response(server.address(), "GET / HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n0"));
 }
+
+#[test]
+fn a_server_that_has_ended_leaves_its_port_although_a_child_has_its_socket() {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    let (server, _ended) = ticking(1, Limits::default());
+    let address = server.address();
+    // All sockets of this process a second time, as a forked child has them.
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("Linux 5.3");
+    let numbers = std::fs::read_dir("/proc/self/fd").expect("proc is mounted");
+    let sockets: Vec<_> = numbers
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let target = std::fs::read_link(&path).ok()?;
+            let number = path.file_name()?.to_str()?.parse().ok()?;
+            let is_socket = target.to_str()?.starts_with("socket:");
+            is_socket.then(|| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok())?
+        })
+        .collect();
+    assert!(!sockets.is_empty());
+    drop(server);
+    let again = Server::start(address, Limits::default(), "again", |_: &Request| {
+        Response::text("text/plain", "again")
+    });
+    let answer = response(
+        again.expect("the port is free").address(),
+        "GET / HTTP/1.1\r\n\r\n",
+    );
+    assert!(answer.ends_with("again"), "{answer}");
+}

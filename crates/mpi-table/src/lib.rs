@@ -12,7 +12,7 @@
 use std::ffi::{c_char, c_int};
 
 /// Version of the table. Any change of [`Table`] or of what a function does changes it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First word of every table.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ronde-mp");
@@ -181,17 +181,6 @@ pub struct Table {
         from: *const u8,
         to: *mut u8,
         bytes: c_int,
-        root: c_int,
-        comm: Comm,
-        request: *mut Request,
-    ) -> c_int,
-    /// `MPI_Igatherv`.
-    pub gather_parts: unsafe extern "C" fn(
-        from: *const u8,
-        bytes: c_int,
-        to: *mut u8,
-        counts: *const c_int,
-        begins: *const c_int,
         root: c_int,
         comm: Comm,
         request: *mut Request,

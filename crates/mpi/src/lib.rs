@@ -56,7 +56,6 @@ static TABLE: Table = Table {
     allgather,
     allgather_parts,
     gather,
-    gather_parts,
     alltoall_parts,
     test_all,
     cancel,
@@ -368,35 +367,6 @@ unsafe extern "C" fn gather(
                 byte(),
                 to.cast(),
                 bytes,
-                byte(),
-                root,
-                comm(on),
-                request,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn gather_parts(
-    from: *const u8,
-    bytes: c_int,
-    to: *mut u8,
-    counts: *const c_int,
-    begins: *const c_int,
-    root: c_int,
-    on: Comm,
-    request: *mut Request,
-) -> c_int {
-    // SAFETY: see above.
-    unsafe {
-        begin(request, NO_LENGTH, |request| {
-            ffi::MPI_Igatherv(
-                from.cast(),
-                bytes,
-                byte(),
-                to.cast(),
-                counts,
-                begins,
                 byte(),
                 root,
                 comm(on),

@@ -465,53 +465,24 @@ impl Comm {
     pub fn gather(
         &self,
         send: Vec<u8>,
-        receive: Vec<u8>,
+        mut receive: Vec<u8>,
         bytes: usize,
         root: usize,
     ) -> Pending<(Vec<u8>, Vec<u8>)> {
-        let parts = Parts::of(std::iter::repeat_n(bytes, self.size()));
-        let (messages, send, receive) = self.begin_gather(send, receive, bytes, &parts, root);
-        messages.pending(move || (send.take(), receive.take()))
-    }
-
-    /// Sends every rank's `send` to rank `root`'s `receive`, to the places in `parts`, which only
-    /// rank `root` uses.
-    ///
-    /// # Panics
-    /// If the memory is too short.
-    pub fn gather_parts(
-        &self,
-        send: Vec<u8>,
-        receive: Vec<u8>,
-        parts: Parts,
-        root: usize,
-    ) -> Pending<(Vec<u8>, Vec<u8>, Parts)> {
-        let bytes = send.len();
-        let (messages, send, receive) = self.begin_gather(send, receive, bytes, &parts, root);
-        messages.pending(move || (send.take(), receive.take(), parts))
-    }
-
-    fn begin_gather(
-        &self,
-        send: Vec<u8>,
-        mut receive: Vec<u8>,
-        bytes: usize,
-        parts: &Parts,
-        root: usize,
-    ) -> (Messages<'_>, Buffer, Buffer) {
         let messages = self.collective();
-        if self.rank != root {
-            let (send, receive) = (buffer(send), buffer(receive));
-            messages.send(send.clone(), 0..bytes, root);
-            return (messages, send, receive);
+        let place = |rank: usize| rank * bytes..(rank + 1) * bytes;
+        if self.rank == root {
+            receive[place(root)].copy_from_slice(&send[..bytes]);
         }
-        assert!(parts.bytes() <= receive.len() && parts.count() == self.size());
-        receive[parts.range(root)].copy_from_slice(&send[..bytes]);
         let (send, receive) = (buffer(send), buffer(receive));
-        for (_, previous) in self.others() {
-            messages.receive(receive.clone(), parts.range(previous), Some(previous));
+        if self.rank == root {
+            for (_, previous) in self.others() {
+                messages.receive(receive.clone(), place(previous), Some(previous));
+            }
+        } else {
+            messages.send(send.clone(), 0..bytes, root);
         }
-        (messages, send, receive)
+        messages.pending(move || (send.take(), receive.take()))
     }
 
     /// Sends each rank its part of `send`, and receives from each rank a part of `receive`.

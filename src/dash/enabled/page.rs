@@ -11,6 +11,8 @@ use super::shared::Shared;
 use crate::dash::{ADDRESS, Job};
 use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
+use crate::listening::listening;
+use crate::logging;
 use crate::sync::{lock, shared_or};
 
 /// Variable that names the token's file.
@@ -42,7 +44,7 @@ pub(in crate::dash) fn open(
         control: knobs.dash_control,
     };
     let is_same = |page: &Page| page.config == config;
-    let page = shared_or(&PAGE, is_same, || Page::start(config.clone()))?;
+    let page = shared_or(&PAGE, is_same, || Page::start(config.clone(), knobs))?;
     let shared = Arc::new(Shared::new(job.identity.size));
     *lock(&page.handler) = Some(Handler {
         controls: Arc::clone(job.controls),
@@ -64,15 +66,17 @@ pub(in crate::dash) fn open(
 }
 
 impl Page {
-    fn start(config: Config) -> Result<Self, Error> {
+    fn start(config: Config, knobs: &Knobs) -> Result<Self, Error> {
         let handler = Arc::<Mutex<Option<Handler>>>::default();
-        let of_context = Arc::clone(&handler);
-        let dash = Dash::start(&config, move |command| match &*lock(&of_context) {
-            Some(handler) => handler.handle(command),
-            None => Err("the job has ended".to_owned()),
+        let dash = listening(knobs, DashError::is_in_use, || {
+            let of_context = Arc::clone(&handler);
+            Dash::start(&config, move |command| match &*lock(&of_context) {
+                Some(handler) => handler.handle(command),
+                None => Err("the job has ended".to_owned()),
+            })
         });
         let dash = dash.map_err(|error| refused(&config.address, error))?;
-        eprintln!("ronde: {}", dash.announcement());
+        logging::tell(dash.announcement());
         Ok(Self {
             config,
             dash,

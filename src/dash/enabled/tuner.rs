@@ -189,7 +189,7 @@ fn of_verdict(step: u64, verdict: &AutotuneVerdict) -> Verdict {
         settings: verdict.settings,
         default_value: Some(verdict.default_step_ms),
         chosen_value: Some(verdict.chosen_step_ms),
-        gain_pct: (!verdict.kept_default).then_some(verdict.gain_pct),
+        gain_pct: verdict.gain_is_known().then_some(verdict.gain_pct),
         steps_active: Some(verdict.steps_active),
         steps_lost: Some(verdict.steps_lost),
         budget_steps: Some(verdict.budget_steps),

@@ -97,9 +97,9 @@ impl<T> Drop for Promise<T> {
                 .nodename()
                 .to_string_lossy()
                 .into_owned();
-            eprintln!(
-                "ronde: on host {host}: {why}; and the thread for messages between hosts does not return from a call: the process ends"
-            );
+            crate::logging::tell(format_args!(
+                "on host {host}: {why}; and the thread for messages between hosts does not return from a call: the process ends"
+            ));
             std::process::abort();
         }
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::engine::{Engine, NotStarted};
 use super::world::{Carrier, World};
+use crate::logging;
 use crate::mpi::{self, Mpi, MpiStartError};
 use crate::sync::lock;
 
@@ -84,7 +85,7 @@ fn finalize_mpi() {
             outcome = session.finalize().map_err(Into::into);
         }
         if let Err(error) = outcome {
-            eprintln!("ronde: {error}");
+            logging::tell(error);
         }
         let _ = done.send(());
     });
@@ -96,10 +97,10 @@ fn finalize_mpi() {
         // A rank that was waited for in vain may never end; `mpirun` ends it when this one has.
         if mpi::has_failed() {
             let seconds = FINALIZE_INTERVAL.as_secs();
-            eprintln!(
-                "ronde: other ranks have not ended within {seconds} s after the job has failed: \
+            logging::tell(format_args!(
+                "other ranks have not ended within {seconds} s after the job has failed: \
                  this one ends without MPI_Finalize"
-            );
+            ));
             return;
         }
     }

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, PeerError};
-use ronde_net::{Parts, neighbours};
+use ronde_net::neighbours;
 
-use crate::hosts::{Bell, Communicators, HostsJob, Waiting, World};
+use crate::hosts::{Bell, Comm, CommError, Communicators, HostsJob, Waiting, World};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::block::Prefix;
 use crate::transport::local::own_bell;
@@ -75,6 +75,10 @@ struct Memory {
 
 /// Tag of the rounds.
 const ROUNDS_TAG: u16 = 0;
+/// Tag of the frames that are gathered.
+const GATHER_TAG: u16 = 1;
+/// Most bytes of one message of a gather: MPI counts them in 32 bits.
+const PIECE_BYTES: usize = 1 << 30;
 
 impl HostsTransport {
     /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the
@@ -242,6 +246,48 @@ impl HostsTransport {
     }
 }
 
+/// Gathers the packed frames of all hosts on the first one, which has `limits` for their lengths;
+/// the others get none. An error is the host that exceeds its limit.
+async fn gather_packed(
+    comm: Comm,
+    packed: Vec<u8>,
+    is_root: bool,
+    limits: &[usize],
+) -> Result<Result<Vec<Vec<u8>>, usize>, CommError> {
+    let count = limits.len();
+    let length = (packed.len() as u64).to_le_bytes().to_vec();
+    if !is_root {
+        comm.gather(length, Vec::new(), 8, 0)?.await?;
+        for piece in packed.chunks(PIECE_BYTES) {
+            comm.send(piece.to_vec(), 0, GATHER_TAG)?.await?;
+        }
+        return Ok(Ok(Vec::new()));
+    }
+    let (_, lengths) = comm.gather(length, vec![0; 8 * count], 8, 0)?.await?;
+    let lengths: Vec<usize> = lengths.chunks_exact(8).map(length_of).collect();
+    let mut both = lengths.iter().zip(limits);
+    if let Some(host) = both.position(|(bytes, limit)| bytes > limit) {
+        return Ok(Err(host));
+    }
+    let receive = |host: usize, bytes: usize| {
+        comm.receive(vec![0; bytes.min(PIECE_BYTES)], Some(host), GATHER_TAG)
+    };
+    // One of each host, before the first is waited for.
+    let mut pieces = Vec::with_capacity(count);
+    for (host, &bytes) in lengths.iter().enumerate().skip(1) {
+        pieces.push((host, bytes, receive(host, bytes)?));
+    }
+    let mut hosts = vec![packed];
+    for (host, bytes, first) in pieces {
+        let mut whole = first.await?;
+        while whole.len() < bytes {
+            whole.extend(receive(host, bytes - whole.len())?.await?);
+        }
+        hosts.push(whole);
+    }
+    Ok(Ok(hosts))
+}
+
 impl Transport for HostsTransport {
     fn rank(&self) -> usize {
         self.rank
@@ -291,42 +337,12 @@ impl Transport for HostsTransport {
             let hosts = match self.places.leaders {
                 None => vec![pack(&brought)],
                 Some(leaders) => {
-                    let (packed, count, is_root) =
-                        (pack(&brought), self.places.hosts.len(), self.rank == 0);
-                    let limits: Vec<usize> = self
-                        .places
-                        .sizes()
-                        .map(|ranks| packed_bytes_max(ranks, count))
-                        .collect();
+                    let (packed, is_root) = (pack(&brought), self.rank == 0);
+                    let limits: Vec<usize> = self.places.sizes().map(packed_bytes_max).collect();
                     self.job
                         .engine
                         .run(self.job.spin, &self.guard(), move |world| async move {
-                            let comm = world.comm(leaders);
-                            let length = (packed.len() as u64).to_le_bytes().to_vec();
-                            let room = if is_root {
-                                vec![0; 8 * count]
-                            } else {
-                                Vec::new()
-                            };
-                            let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
-                            let lengths = lengths.chunks_exact(8).map(length_of);
-                            if let Some(host) = lengths
-                                .clone()
-                                .zip(&limits)
-                                .position(|(bytes, &limit)| bytes > limit)
-                            {
-                                return Ok(Err(host));
-                            }
-                            let parts = Parts::of(lengths);
-                            let room = vec![0; parts.bytes()];
-                            let (_, room, parts) =
-                                comm.gather_parts(packed, room, parts, 0)?.await?;
-                            let of = |host| room[parts.range(host)].to_vec();
-                            Ok(Ok(if is_root {
-                                (0..count).map(of).collect()
-                            } else {
-                                Vec::new()
-                            }))
+                            gather_packed(world.comm(leaders), packed, is_root, &limits).await
                         })?
                         .map_err(|host| PeerError::InvalidData {
                             rank: self.members[self.places.hosts[host][0]],

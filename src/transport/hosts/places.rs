@@ -33,10 +33,9 @@ pub(super) fn pack(frames: &[Vec<u8>]) -> Vec<u8> {
     lengths.chain(frames.iter().flatten().copied()).collect()
 }
 
-/// Most bytes of the packed frames of a host with `count` ranks: those of `hosts` hosts together
-/// fit MPI's counts.
-pub(super) fn packed_bytes_max(count: usize, hosts: usize) -> usize {
-    (count * (8 + FRAME_BYTES_MAX)).min(i32::MAX as usize / hosts)
+/// Most bytes of the packed frames of a host with `count` ranks.
+pub(super) fn packed_bytes_max(count: usize) -> usize {
+    count * (8 + FRAME_BYTES_MAX)
 }
 
 /// The `count` frames in `packed`; `None` if that is not what it is.

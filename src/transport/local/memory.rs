@@ -104,18 +104,20 @@ fn address_space_budget(root: &Path, limit_bytes: Option<u64>) -> Option<Budget>
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    inactive: &'static str,
+    /// Lines of `memory.stat` with what the kernel frees before it refuses memory: pages of files,
+    /// and caches.
+    reclaimable: &'static [&'static str],
 }
 
 const FILES_V1: Files = Files {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
-    inactive: "total_inactive_file",
+    reclaimable: &["total_inactive_file ", "total_active_file "],
 };
 const FILES_V2: Files = Files {
     limit: "memory.max",
     usage: "memory.current",
-    inactive: "inactive_file",
+    reclaimable: &["inactive_file ", "active_file ", "slab_reclaimable "],
 };
 
 /// Memory that each memory cgroup leaves available, from this process's own up to the one mounted.
@@ -163,12 +165,13 @@ fn cgroup_budget(directory: &Path, files: &Files) -> Option<Budget> {
     let limit_bytes = number(files.limit)?;
     let usage_bytes = number(files.usage)?;
     let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-    let inactive_bytes: u64 = stat
-        .lines()
-        .find_map(|line| line.strip_prefix(files.inactive)?.trim().parse().ok())
-        .unwrap_or(0);
+    let bytes_of = |name: &&str| -> Option<u64> {
+        let mut lines = stat.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    let reclaimable_bytes: u64 = files.reclaimable.iter().filter_map(bytes_of).sum();
     Some(Budget {
-        available_bytes: limit_bytes.saturating_sub(usage_bytes.saturating_sub(inactive_bytes)),
+        available_bytes: limit_bytes.saturating_sub(usage_bytes.saturating_sub(reclaimable_bytes)),
         limit: format!(
             "the memory cgroup ({})",
             directory.join(files.limit).display()

@@ -4,16 +4,36 @@
 
 use super::{Session, Stage};
 use crate::session::verdict::Phase;
+use crate::tuner::proposal::FAR_SLOWER;
 use crate::{Action, Point};
 
-/// Number of finalists; visits of each, its sample included.
+/// Number of finalists.
 const FINALISTS: usize = 3;
-const ENTRIES: usize = 3;
-/// Most entries of a search: as many as the start and the finalists need. Under noise, an entry may
-/// change which settings are the best.
-const ENTRIES_MAX: usize = (1 + FINALISTS) * (ENTRIES - 1);
-/// Steps of an entry: two show a second step time that matters.
-const ENTRY_STEPS: usize = 2;
+
+/// How often settings are entered.
+struct Entries {
+    /// Visits of each setting, its sample included.
+    visits: usize,
+    /// Steps of an entry.
+    steps: usize,
+    /// Most entries of a search: as many as the start and the finalists need. Under noise, an entry
+    /// may change which settings are the best.
+    most: usize,
+}
+
+/// Two steps show a second step time that matters.
+const ENTRIES: Entries = Entries {
+    visits: 3,
+    steps: 2,
+    most: (1 + FINALISTS) * 2,
+};
+/// Where the start is far slower, entries cost nothing against it, and the comparison with it does
+/// not tell the finalists apart.
+const ENTRIES_FAR: Entries = Entries {
+    visits: 6,
+    steps: 4,
+    most: (1 + FINALISTS) * 5,
+};
 /// A setting is entered if it is slower than the best by less than this, in log step time: a far
 /// network had stable step times 22 % apart.
 const GAP: f64 = 0.25;
@@ -22,12 +42,14 @@ impl Session {
     /// The setting to be entered next. None if the start and the finalists were entered often
     /// enough; a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
-        if self.left() <= 0.0 || self.entries >= ENTRIES_MAX {
+        let entries = self.entries_wanted();
+        if self.left() <= 0.0 || self.entries >= entries.most {
             return None;
         }
         let start = self.tuner.start();
         let is_near = self.known(&start)? - self.known(&self.incumbent)? < GAP;
-        if is_near && self.setting != start && self.tuner.sample(&start)?.visits.len() < ENTRIES {
+        let start_visits = self.tuner.sample(&start)?.visits.len();
+        if is_near && self.setting != start && start_visits < entries.visits {
             return Some(start);
         }
         let start_log = self.start_log()?;
@@ -44,7 +66,7 @@ impl Session {
         let best = all.first()?.1;
         all.truncate(FINALISTS);
         all.retain(|(_, center, _)| center - best < GAP);
-        let is_done = all.iter().all(|(_, _, visits)| *visits >= ENTRIES);
+        let is_done = all.iter().all(|(_, _, visits)| *visits >= entries.visits);
         if all.len() < 2 || is_done {
             return None;
         }
@@ -53,6 +75,14 @@ impl Session {
         others
             .min_by_key(|(_, _, visits)| *visits)
             .map(|(point, ..)| *point)
+    }
+
+    fn entries_wanted(&self) -> Entries {
+        let both = self.start_log().zip(self.known(&self.incumbent));
+        match both.is_some_and(|(start, best)| start - best > FAR_SLOWER) {
+            true => ENTRIES_FAR,
+            false => ENTRIES,
+        }
     }
 
     /// Enters the start or a finalist.
@@ -65,7 +95,7 @@ impl Session {
 
     /// After a step of an entry.
     pub(super) fn on_entry(&mut self) -> Action {
-        if self.window.steps() < ENTRY_STEPS {
+        if self.window.steps() < self.entries_wanted().steps {
             return Action::Keep;
         }
         self.close_window(Phase::Sample, self.sample, false);

@@ -141,7 +141,7 @@ struct Known {
 /// Log step time of the start above the incumbent's from which a search has nothing to lose: the
 /// start's steps are the unit of the budget, and a sample that is slower than the incumbent still
 /// saves time.
-const FAR_SLOWER: f64 = LN_2;
+pub(crate) const FAR_SLOWER: f64 = LN_2;
 
 /// Least distance from every measured setting, as a share of an axis, at which a setting is
 /// [unexplored].

@@ -57,8 +57,8 @@ pub(super) struct Args {
     /// Untimed steps at the start
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(1, 1_000_000))]
     warmup: u32,
-    /// Write the result to this file as JSON
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Write the result to this file as JSON; `-` writes it to standard output instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
     /// Print the element counts of the tensors, one per line, and exit
     #[arg(long, hide = true)]
@@ -94,6 +94,8 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     if identity.rank == 0
         && let Some(path) = &args.json
     {
+        let profile: Vec<PathBuf> = args.load.profile.iter().cloned().collect();
+        output::check_distinct(&[path], &profile)?;
         // Reported before the run; no file remains.
         drop(output::Output::open(path)?);
     }

@@ -30,7 +30,10 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     let report = report(args, knobs, plan, &measurement, &context, autotune);
-    let printed = print(&format!("{report}\n"));
+    let printed = match output::stdout_is_free(&output::given([&args.json])) {
+        true => print(&format!("{report}\n")),
+        false => ExitCode::SUCCESS,
+    };
     let json = output::open(&args.json)?;
     output::write(json, |sink| write_json(sink, &report))?;
     Ok(printed)

@@ -173,6 +173,7 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
             ("--ranks-per-host", args.ranks_per_host.is_some()),
             ("--hosts", args.hosts.is_some()),
             ("--network", args.network.is_some()),
+            ("--local-network", args.local_network.is_some()),
         ];
         if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given) {
             return Err(Error::RecordedHierarchical { flag });

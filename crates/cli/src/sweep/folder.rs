@@ -12,6 +12,9 @@ use ronde_lab::sweep::store::Store;
 const ROWS: &str = "sweep.csv";
 const PLAN: &str = "sweep.json";
 
+/// Files in the folder that a sweep reads when it goes on.
+pub(super) const INPUTS: [&str; 3] = [ROWS, PLAN, super::replay::PROFILE];
+
 /// Reports in the folder. A new sweep does not overwrite the reports of another sweep.
 const REPORTS: [&str; 2] = [SUMMARY, "summary.md"];
 const SUMMARY: &str = "summary.json";

@@ -36,7 +36,7 @@ use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
 use super::present::Look;
-use super::present::output::{is_stdout, save};
+use super::present::output::{check_distinct, given, open, save, stdout_is_free};
 use super::present::units::capitalized;
 use super::{fail, print};
 use ronde::internal::identity::{Identity, Source};
@@ -52,6 +52,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::InsideJob);
     }
     let path = out(args);
+    check_output(args, &path)?;
     for note in plan::notes(args) {
         fail(&format!("sweep: note: {note}"), 0);
     }
@@ -87,12 +88,31 @@ fn out(args: &Args) -> PathBuf {
     args.out.clone().unwrap_or_else(name)
 }
 
+/// Checks that the file for `--json` can be written and is none that the sweep reads. One in the
+/// sweep's folder, which need not exist yet, is opened at the end alone.
+fn check_output(args: &Args, folder: &Path) -> Result<(), Error> {
+    let own = folder::INPUTS.map(|name| folder.join(name));
+    let inputs = args.replay.iter().chain(&args.load.profile).cloned();
+    let inputs: Vec<PathBuf> = inputs.chain(own).collect();
+    check_distinct(&given([&args.json]), &inputs)?;
+    let is_outside = |json: &PathBuf| !json.starts_with(folder);
+    drop(open(&args.json.clone().filter(is_outside))?);
+    Ok(())
+}
+
 /// Opens the existing sweep in `path` and returns its plan, its folder and its measurements.
 ///
 /// # Errors
 /// Another sweep, another machine, invalid files.
 fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
     let (mut plan, mut folder) = Folder::open(path)?;
+    let inputs: Vec<PathBuf> = plan
+        .replay
+        .iter()
+        .chain(&plan.load.profile)
+        .cloned()
+        .collect();
+    check_distinct(&given([&args.json]), &inputs)?;
     let differences = plan.differences(args)?;
     if !differences.is_empty() {
         return Err(Error::Differs {
@@ -235,12 +255,19 @@ fn conclude(
         return Ok(ExitCode::from(code.max(1)));
     }
     let text = report::report(about, verdict, folder.path(), &Look::of_stdout(0))?;
-    let mut printed = ExitCode::SUCCESS;
-    if let Some(path) = &args.json {
-        save(path, folder.summary()?)?;
-    }
-    if !args.json.as_deref().is_some_and(is_stdout) {
-        printed = print(&text);
+    let printed = match stdout_is_free(&given([&args.json])) {
+        true => print(&text),
+        false => ExitCode::SUCCESS,
+    };
+    let summary = folder.summary()?;
+    let saved = args
+        .json
+        .as_ref()
+        .map_or(Ok(()), |path| save(path, summary));
+    if code == 0 {
+        saved?;
+    } else if let Err(error) = saved {
+        fail(&format!("sweep: {error}"), 0); // the exit code is the signal's
     }
     let failed = |row: &Row| matches!(row.status, Status::Failed(_));
     let is_empty = rows.iter().all(failed);

@@ -25,7 +25,7 @@ const TAIL_TOLD: f64 = 0.01;
 /// Range of plausible bandwidths of a link, 10⁹ bytes a second.
 const GB_PER_S: RangeInclusive<f64> = 0.001..=2000.0;
 /// Name of the profile in the folder, for the benchmark.
-const PROFILE: &str = "profile.json";
+pub(super) const PROFILE: &str = "profile.json";
 
 /// Predictions of a grid from a recording.
 pub(super) struct Predictions {

@@ -148,6 +148,11 @@ impl Args {
         self.metric_use.unwrap_or_default()
     }
 
+    /// Whether that was given.
+    pub(super) fn metric_use_is_given(&self) -> bool {
+        self.metric_use.is_some()
+    }
+
     /// Most runs of the command.
     pub(super) fn runs(&self) -> usize {
         self.runs.unwrap_or(RUNS)

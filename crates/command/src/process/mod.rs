@@ -68,8 +68,10 @@ pub struct Processes<'a> {
     pub is_interrupted: &'a dyn Fn() -> bool,
     /// Starts the watch of a run, which ends when it is dropped.
     pub watch: &'a dyn Fn() -> io::Result<Box<dyn Watch>>,
-    /// Number of the next run, for the names of logs.
+    /// Number of runs so far, for the names of logs.
     pub number: usize,
+    /// Whether the runs do not count, for the same.
+    pub is_warmup: bool,
     /// Last lines of the latest run.
     pub tail: VecDeque<String>,
 }
@@ -128,6 +130,9 @@ impl Runner for Processes<'_> {
     type Error = RunError;
 
     fn run(&mut self, setting: &Setting, limit: &Limit) -> Result<Option<Outcome>, RunError> {
+        if (self.is_interrupted)() {
+            return Ok(None); // a short run might end before the next check
+        }
         self.number += 1;
         self.tail.clear();
         if let Some(command) = self.prepare
@@ -140,7 +145,14 @@ impl Runner for Processes<'_> {
         // Started before the command, so that its time does not count.
         let mut watch = self.watched()?;
         let began = Instant::now();
-        let mut child = self.start(setting)?;
+        let mut child = match self.start(setting) {
+            // The setting chooses the program: the others may be there.
+            Err(RunError::Start { program, source }) if program != self.program() => {
+                let reason = format!("{program} cannot be run: {source}");
+                return Ok(Some(Outcome::Failed { reason }));
+            }
+            started => started?,
+        };
         watch.group(child.id());
         let lines = output::lines(&mut child);
         let mut figures = Figures::default();
@@ -218,7 +230,8 @@ impl Processes<'_> {
         let Some(folder) = self.logs else {
             return Ok(None);
         };
-        let path = folder.join(format!("run-{:03}.log", self.number));
+        let name = if self.is_warmup { "warmup" } else { "run" };
+        let path = folder.join(format!("{name}-{:03}.log", self.number));
         match File::create(&path) {
             Ok(file) => Ok(Some(file)),
             Err(source) => Err(RunError::Write { path, source }),
@@ -246,9 +259,14 @@ impl Processes<'_> {
             .stderr(Stdio::piped())
             .process_group(0);
         command.spawn().map_err(|source| RunError::Start {
-            program: self.template.program().to_string_lossy().into_owned(),
+            program: command.get_program().to_string_lossy().into_owned(),
             source,
         })
+    }
+
+    /// The program, before parameters are filled in.
+    fn program(&self) -> String {
+        self.template.program().to_string_lossy().into_owned()
     }
 
     /// Waits until the run ends or is stopped, and reads its output.

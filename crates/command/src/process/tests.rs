@@ -34,6 +34,7 @@ fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outco
         is_interrupted: &|| false,
         watch: &|| Ok(Box::new(Unwatched)),
         number: 0,
+        is_warmup: false,
         tail: VecDeque::new(),
     };
     change(&mut processes);

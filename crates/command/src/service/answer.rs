@@ -27,6 +27,8 @@ pub(super) enum Answer {
     Told {
         /// Number of settings measured so far.
         settings: usize,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
     },
     /// To `report`, and at the end of the input.
     Report(Standing),

@@ -150,7 +150,7 @@ impl Service {
                 .as_mut()
                 .and_then(|memory| memory.keep_within(&space)),
         );
-        let session = match &memory {
+        let session = match &mut memory {
             Some(memory) => {
                 memory.tell(&mut tuner);
                 memory.session(space.clone(), config, start)?
@@ -231,9 +231,15 @@ impl Service {
             }
             (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Tell(tell_of)) => {
                 // One that is not valid decides nothing.
-                let answer = tell(tuner, &tell_of)?;
+                tell(tuner, &tell_of)?;
+                let settings = tuner.samples().len();
                 self.begin_asking();
-                Ok(answer)
+                // A search that is killed keeps what was measured.
+                let unsaved = self.save().err().map(|error| error.to_string());
+                Ok(Answer::Told {
+                    settings,
+                    warnings: unsaved.into_iter().collect(),
+                })
             }
             (Stage::Steps { session, .. }, Request::Report(_)) => {
                 verdict(session).ok_or_else(|| {
@@ -375,12 +381,9 @@ fn verdict(session: &Session) -> Option<Answer> {
     Some(Answer::Verdict(VerdictLine::new(session.space(), &verdict)))
 }
 
-fn tell(tuner: &mut Tuner, tell: &Tell) -> Result<Answer, Problem> {
+fn tell(tuner: &mut Tuner, tell: &Tell) -> Result<(), Problem> {
     let point = point(tuner.space(), &tell.setting)?;
-    tuner.tell(point, tell.observation())?;
-    Ok(Answer::Told {
-        settings: tuner.samples().len(),
-    })
+    Ok(tuner.tell(point, tell.observation())?)
 }
 
 fn ask(tuner: &mut Tuner) -> Answer {
@@ -482,6 +485,43 @@ mod tests {
             assert_eq!(saved.samples, first.samples);
             assert_eq!(saved.contests, first.contests + round, "each has begun one");
         }
+    }
+
+    #[test]
+    fn measurements_are_in_the_file_at_once_and_stay_there_if_a_run_does_not_use_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let told = |parameter: Value, start: f64, values: &[f64]| {
+            let name = parameter["name"].as_str().unwrap().to_owned();
+            let mut service = Service::new(Some(path.clone()));
+            let line = json!({ "parameters": [parameter], "start": { &name: start } });
+            service.reply(&line.to_string());
+            for value in values {
+                let setting = json!({ &name: value });
+                let line = json!({ "tell": { "setting": setting, "value": 100.0 + value } });
+                let answer = service.reply(&line.to_string());
+                assert!(answer.contains("told"), "{answer}");
+            }
+            // Killed: no end of the input, no save.
+        };
+        let saved = |name: &str| {
+            let samples = State::load(&path).unwrap().samples;
+            let values = samples.iter().filter_map(|sample| sample.setting.get(name));
+            let mut values: Vec<f64> = values.copied().collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let a = |low: f64, high: f64| json!({ "name": "a", "scale": "linear", "low": low, "high": high, "levels": 257 });
+        told(a(0.0, 256.0), 1.0, &[1.0, 32.0, 200.0]);
+        assert_eq!(saved("a"), [1.0, 32.0, 200.0]);
+        told(a(16.0, 64.0), 32.0, &[64.0]);
+        assert_eq!(saved("a"), [1.0, 32.0, 64.0, 200.0]);
+        told(
+            json!({ "name": "b", "scale": "linear", "low": 0, "high": 1, "levels": 3 }),
+            0.0,
+            &[0.5],
+        );
+        assert_eq!((saved("a").len(), saved("b")), (4, vec![0.5]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ronde_tuner::{
     Match, Observation, Point, STATE_VERSION, Session, SessionConfig, Space, State, StateError,
-    StateSample, Tuner,
+    StateSample, StateVerdict, Tuner,
 };
 
 use super::request::Problem;
@@ -17,6 +17,10 @@ pub(super) struct Memory {
     path: PathBuf,
     key: BTreeMap<String, String>,
     earlier: Option<(State, Match)>,
+    /// Measurements of the same job and a verdict that this run does not use, since its parameters
+    /// or bounds are others. They stay in the file.
+    unused: Vec<StateSample>,
+    unused_verdict: Option<StateVerdict>,
     /// Latest state of this run that has a verdict.
     decided: Option<State>,
     /// Reason why the file must not be used or written.
@@ -45,6 +49,8 @@ impl Memory {
             path: path.to_owned(),
             key,
             earlier,
+            unused: Vec::new(),
+            unused_verdict: None,
             decided: None,
             foreign,
         }
@@ -58,10 +64,10 @@ impl Memory {
         ))
     }
 
-    /// Removes measurements and a verdict outside of the space's bounds, which another run may
+    /// Sets measurements and a verdict outside of the space's bounds aside, which another run may
     /// have had wider. Returns a warning if there are any.
     pub(super) fn keep_within(&mut self, space: &Space) -> Option<String> {
-        let (state, _) = self.earlier.as_mut()?;
+        let (state, matching) = self.earlier.as_mut()?;
         let inside = |setting: &BTreeMap<String, f64>| {
             let mut parameters = space.parameters().iter();
             parameters.all(|parameter| {
@@ -70,12 +76,13 @@ impl Memory {
             })
         };
         let before = state.samples.len();
-        state.samples.retain(|sample| inside(&sample.setting));
-        state.verdict = state
-            .verdict
-            .take()
-            .filter(|verdict| inside(&verdict.chosen));
-        let outside = before - state.samples.len();
+        let is_outside = |sample: &mut StateSample| !inside(&sample.setting);
+        let unused: Vec<StateSample> = state.samples.extract_if(.., is_outside).collect();
+        let unused_verdict = state.verdict.take_if(|verdict| !inside(&verdict.chosen));
+        let outside = unused.len();
+        if *matching == Match::Same {
+            (self.unused, self.unused_verdict) = (unused, unused_verdict);
+        }
         (outside > 0).then(|| {
             format!(
                 "state file {}: {outside} of {before} measurements are outside of the bounds and \
@@ -100,24 +107,25 @@ impl Memory {
 
     /// Adds the measurements of the same job to the tuner, without those whose settings are not in
     /// the space; a session warns of these.
-    pub(super) fn tell(&self, tuner: &mut Tuner) {
-        let Some(state) = self.earlier_of_this_job() else {
-            return;
-        };
-        for sample in &state.samples {
+    pub(super) fn tell(&mut self, tuner: &mut Tuner) {
+        let state = self.earlier_of_this_job();
+        let samples = state.map_or_else(Vec::new, |state| state.samples.clone());
+        for sample in samples {
             let parameters = tuner.space().parameters().iter();
             let values = parameters.map(|parameter| sample.setting.get(parameter.name()).copied());
             let values = values.collect::<Option<Vec<f64>>>();
             let values = values.filter(|values| values.len() == sample.setting.len());
-            if let Some(Ok(point)) = values.map(|values| tuner.space().point(&values)) {
-                let observation = Observation {
-                    value: sample.step_ms,
-                    spread: sample.spread * sample.step_ms,
-                    steps: u32::try_from(sample.steps).unwrap_or(u32::MAX),
-                };
-                // An observation that the tuner refuses is a damaged one: it is skipped too.
-                let _ = tuner.tell(point, observation);
-            }
+            let Some(Ok(point)) = values.map(|values| tuner.space().point(&values)) else {
+                self.unused.push(sample);
+                continue;
+            };
+            let observation = Observation {
+                value: sample.step_ms,
+                spread: sample.spread * sample.step_ms,
+                steps: u32::try_from(sample.steps).unwrap_or(u32::MAX),
+            };
+            // An observation that the tuner refuses is a damaged one: it is skipped too.
+            let _ = tuner.tell(point, observation);
         }
     }
 
@@ -131,7 +139,7 @@ impl Memory {
         let decided = self.decided.as_ref().or(self.earlier_of_this_job());
         let state = session.state(self.key.clone(), &today());
         let state = state.or_decided(decided);
-        self.save(&state)?;
+        self.save(state.clone())?;
         if state.verdict.is_some() {
             self.decided = Some(state);
         }
@@ -155,7 +163,7 @@ impl Memory {
         });
         // Those of form 1, if the job was tuned in that way before.
         let earlier = self.earlier_of_this_job();
-        self.save(&State {
+        self.save(State {
             ronde_tuner_state: STATE_VERSION,
             date: today(),
             key: self.key.clone(),
@@ -167,11 +175,18 @@ impl Memory {
         })
     }
 
-    fn save(&self, state: &State) -> Result<(), StateError> {
+    fn save(&self, mut state: State) -> Result<(), StateError> {
         if self.foreign.is_some() || state.samples.is_empty() {
             return Ok(());
         }
-        state.save(&self.path)
+        for unused in &self.unused {
+            // A session returns those of other parameters too.
+            if state.samples.iter().all(|s| s.setting != unused.setting) {
+                state.samples.push(unused.clone());
+            }
+        }
+        let verdict = state.verdict.take().or(self.unused_verdict.clone());
+        State { verdict, ..state }.save(&self.path)
     }
 }
 

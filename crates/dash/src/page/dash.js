@@ -34,6 +34,7 @@
   let heard = 0;
   let lostAt = null;
   let denied = false;
+  let full = false; // as many pages as are allowed are open
 
   function connect() {
     heard = Date.now();
@@ -41,7 +42,7 @@
     source.onmessage = ({ data }) => {
       heard = Date.now();
       lostAt = null;
-      denied = false;
+      denied = full = false;
       receive(JSON.parse(data));
     };
     source.onerror = () => disconnected();
@@ -60,13 +61,14 @@
   async function probe() {
     let status = 0;
     try {
-      status = (await fetch('alive', { cache: 'no-store' })).status;
+      status = (await fetch('events', { method: 'HEAD', cache: 'no-store' })).status;
     } catch { /* nothing listens */ }
     if (status === 200) return connect();
     denied = status === 401;
+    full = status === 503;
     changed.add('status');
     draw();
-    setTimeout(probe, shown.end || denied ? 5000 : 1000);
+    setTimeout(probe, shown.end || denied || full ? 5000 : 1000);
   }
 
   setInterval(() => {
@@ -266,6 +268,9 @@
     }
     if (denied) {
       [state, text] = ['denied', 'another job runs here, with another token: open the URL that it has printed. The page keeps what it showed.'];
+    }
+    if (full) {
+      text = 'as many pages as are allowed are open: close one.';
     }
     place.dataset.state = state;
     byId('status-text').textContent = text;
@@ -484,14 +489,17 @@
     const rows = shown.ranks?.rows ?? [];
     byId('ranks').hidden = !rows.length;
     if (!rows.length) return;
-    const heights = rows.map((row) => (row.wait_ms ?? 0) + (row.transfer_ms ?? 0));
+    // Ranks of other hosts do not report their own times, but the delay of each rank is known.
+    const heights = rows.map((row) => Math.max(row.late_ms ?? 0, (row.wait_ms ?? 0) + (row.transfer_ms ?? 0)));
     const columns = (column) => rows.map((row, index) => ({ x: [index - 0.35, index + 0.35], height: row[column] ?? 0, text: `rank ${row.rank}` }));
+    const delays = rows.map((row, index) => ({ x: index, y: row.late_ms, text: `rank ${row.rank}\ndelay: ${units.ms(row.late_ms ?? 0)}` }));
     chart('ranks-chart', {
       x: { ...axis('rank, the latest first', 'plain', -0.5, Math.max(rows.length, 4) - 0.5), ticks: rows.map((row, index) => [index, String(row.rank)]) },
       y: axis('', 'ms', 0, 1.08 * Math.max(...heights) || 1), zoom: false, rules: [],
       series: [
         { name: 'transfer', colour: '--series-0', kind: 'columns', columns: columns('transfer_ms') },
         { name: 'waiting', colour: '--series-1', kind: 'columns', columns: columns('wait_ms') },
+        { name: 'delay', colour: '--series-3', kind: 'points', shape: 'diamond', points: delays },
       ],
     });
     const ms = (v) => (v === null ? '' : units.ms(v));

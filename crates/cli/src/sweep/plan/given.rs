@@ -51,7 +51,8 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     repeated("--cache", words(&args.cache));
     let hierarchical = words(&args.hierarchical_allreduce);
     repeated("--hierarchical-allreduce", hierarchical);
-    let flags = ["--fusion-mb", "--cycle-ms"];
+    let flags = ["--fusion-mb", "--cycle-ms", "--hierarchical-allreduce"];
+    let flags: [&str; NotSwept::VARIABLES.len()] = flags;
     for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(flags) {
         let value = args.flags.lookup(variable);
         if value.is_some_and(|value| !value.is_empty()) {
@@ -107,11 +108,27 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
 /// Variables in force, by flags or by the environment, without the swept ones.
 ///
 /// # Errors
-/// A value that its knob does not accept; the tuner is on.
+/// A value that its knob does not accept, or that excludes the default, which is always measured;
+/// the tuner is on.
 pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
     let knobs = args.flags.knobs()?;
     if knobs.autotune {
         return Err(Error::Autotune);
+    }
+    let is_measured = args.replay.is_empty() || args.verify.is_some();
+    if is_measured && knobs.cache_capacity == 0 {
+        return Err(Error::DefaultExcluded {
+            setting: "HOROVOD_CACHE_CAPACITY=0",
+            default: "the default has the response cache on",
+            instead: "unset it, and give --cache on,off",
+        });
+    }
+    if is_measured && knobs.disable_group_fusion {
+        return Err(Error::DefaultExcluded {
+            setting: "HOROVOD_DISABLE_GROUP_FUSION=1",
+            default: "the default fuses tensors",
+            instead: "unset it, and give --fusion-mb with 0",
+        });
     }
     let rows = knobs.effective(|name| args.flags.lookup(name));
     let is_kept = |name: &str| !NotSwept::VARIABLES.contains(&name) && !TOLD.contains(&name);

@@ -39,7 +39,7 @@ pub(super) fn json(report: &Report) -> Value {
         "chosen": {"setting": setting(report, &verdict.chosen), "value": figure(&verdict.chosen)},
         "candidate": verdict.candidate.as_ref().map(|candidate| setting(report, candidate)),
         "kept_start": verdict.chosen == start,
-        "gain_pct": verdict.gain.map(|gain| gain.map(|share| 100.0 * share)),
+        "gain_pct": report.gains().map(|gains| gains.map(|share| rounded(100.0 * share))),
         "pairs": verdict.pairs,
         "finished": verdict.reason != Reason::Unfinished,
         "verdict": report.answer().join(" "),

@@ -186,18 +186,27 @@ fn parameters(
 }
 
 fn metric(args: &Args, preset: Option<&Preset>) -> Result<(Metric, bool), CommandError> {
+    let no_matches = |instead| match args.metric_use_is_given() {
+        true => Err(CommandError::NoMatches { instead }),
+        false => Ok(()),
+    };
     if let Some(text) = &args.metric_file {
+        no_matches("a value in a file")?;
         return Ok((Metric::file(text)?, args.maximize));
     }
     let own = args.metric.as_deref().map(|text| (text, args.maximize));
     let of_preset = || preset.and_then(|preset| Some((preset.metric?, preset.maximize)));
     match own.or_else(of_preset) {
+        Some((_, false)) if args.maximize => Err(CommandError::MaximizedPreset),
         Some((text, maximize)) => {
             let pattern = Pattern::new("--metric", text)?;
             Ok((Metric::Output(pattern, args.metric_use()), maximize))
         }
         None if args.maximize => Err(CommandError::MaximizedTime),
-        None => Ok((Metric::Wall, false)),
+        None => {
+            no_matches("the wall time")?;
+            Ok((Metric::Wall, false))
+        }
     }
 }
 

@@ -59,6 +59,10 @@ pub(crate) enum CommandError {
     Metric(#[from] MetricError),
     #[error("--maximize: the wall time cannot be maximized; give --metric or --metric-file")]
     MaximizedTime,
+    #[error("--maximize: the preset's own metric is better when lower; give --metric with it")]
+    MaximizedPreset,
+    #[error("--metric-use chooses among the matches of --metric, and {instead} is the figure here")]
+    NoMatches { instead: &'static str },
     #[error(transparent)]
     Preset(#[from] preset::PresetError),
     #[error(transparent)]
@@ -198,7 +202,8 @@ fn run(
         folder,
         is_interrupted: &is_interrupted,
         watch: &guarded,
-        number: state.rows.len(),
+        number: 0,
+        is_warmup: true,
         tail: VecDeque::new(),
     };
     let start = job.plan.start();
@@ -206,7 +211,6 @@ fn run(
         let outcome = runner
             .run(&start, &Limit::NONE)
             .map_err(CommandError::from)?;
-        runner.number = state.rows.len();
         match outcome {
             None => return Ok(Ended::Interrupted),
             Some(Outcome::Failed { reason }) => {
@@ -215,6 +219,7 @@ fn run(
             Some(_) => {}
         }
     }
+    (runner.number, runner.is_warmup) = (state.rows.len(), false);
     let display = Display::new(job, state.rows.len(), args.show_output);
     let mut rows = std::mem::take(&mut state.rows);
     let saved = |rows: &[_]| -> Result<(), CommandError> {

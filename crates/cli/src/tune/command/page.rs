@@ -31,7 +31,7 @@ pub(super) fn page(report: &Report) -> String {
     if verdict.reason == Reason::Faster {
         tiles.insert(0, ("Chosen", figure(&verdict.chosen), name));
     }
-    if let Some([mean, low, high]) = verdict.gain {
+    if let Some([mean, low, high]) = report.gains() {
         let pairs = counted(verdict.pairs as u64, "pair");
         let interval = format!("{} to {}, {pairs}", percent(low), percent(high));
         tiles.push(("Gain of the best setting", percent(mean), interval));

@@ -114,7 +114,16 @@ impl<'a> Report<'a> {
         sentences
     }
 
-    /// A gain as the change of the figure: negative where lower is better.
+    /// The gain as a share of the start's figure: mean, and the ends of its interval.
+    pub(super) fn gains(&self) -> Option<[f64; 3]> {
+        let of_figure = |gain: f64| match self.job.maximize {
+            true => self.shown(gain),
+            false => gain,
+        };
+        self.verdict.gain.map(|gains| gains.map(of_figure))
+    }
+
+    /// A gain in cost as the change of the figure: negative where lower is better.
     fn shown(&self, gain: f64) -> f64 {
         match self.job.maximize {
             true => 1.0 / (1.0 - gain) - 1.0,
