@@ -35,6 +35,15 @@ pub enum KnobWarning {
         /// The variable of a knob with the most similar name, if one is similar.
         nearest: Option<&'static str>,
     },
+    /// An unknown log level means `warning`, as in Horovod.
+    #[error(
+        "HOROVOD_LOG_LEVEL={found} is unknown and means warning; the levels are trace, debug, info, \
+         warning, error and fatal"
+    )]
+    LogLevel {
+        /// The level found.
+        found: String,
+    },
     /// The stall shutdown time is below the warning time and therefore ignored, as in Horovod.
     #[error(
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={shutdown_seconds} is ignored: it is below \

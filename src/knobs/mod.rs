@@ -44,6 +44,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+/// Variable of the log level.
+const LOG_LEVEL: &str = "HOROVOD_LOG_LEVEL";
+
 /// Smallest Jaro-Winkler similarity of a suggested name. Names with transposed or missing letters
 /// have more than 0.9; less similar names would mislead.
 pub const SIMILARITY_MIN: f64 = 0.85;
@@ -120,7 +123,15 @@ impl Knobs {
                 .map(Into::into)
                 .filter(|value: &OsString| !value.is_empty())
         };
-        let mut knobs = Knobs::read(&lookup)?;
+        let level = lookup(LOG_LEVEL);
+        let is_level = |text: &OsString| setting::word(text, LogLevel::WORDS).is_some();
+        let unknown_level = level.filter(|text| !is_level(text));
+        let is_ignored = |name: &str| name == LOG_LEVEL && unknown_level.is_some();
+        let mut knobs = Knobs::read(&|name: &str| lookup(name).filter(|_| !is_ignored(name)))?;
+        if let Some(text) = &unknown_level {
+            let found = text.to_string_lossy().into_owned();
+            knobs.warnings.push(KnobWarning::LogLevel { found });
+        }
         knobs.fixed = FixedKnobs {
             fusion_threshold: lookup("HOROVOD_FUSION_THRESHOLD").is_some(),
             gpu_fusion_threshold: lookup("RONDE_GPU_FUSION_THRESHOLD").is_some(),

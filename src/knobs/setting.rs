@@ -249,7 +249,7 @@ fn number(text: &str, min: f64, max: f64) -> Option<f64> {
         .filter(|value| (min..=max).contains(value))
 }
 
-fn word(text: &OsStr, words: &[&str]) -> Option<usize> {
+pub(super) fn word(text: &OsStr, words: &[&str]) -> Option<usize> {
     let text = trimmed(text)?;
     words
         .iter()

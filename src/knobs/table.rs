@@ -426,8 +426,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Lowest level that is logged. TRACE, DEBUG and INFO go to standard output, the rest to
-    /// standard error.
+    /// Lowest level that is logged; an unknown one means warning. TRACE, DEBUG and INFO go to
+    /// standard output, the rest to standard error.
     log_level: LogLevel {
         env: "HOROVOD_LOG_LEVEL",
         flag: Flag::value("log-level"),

@@ -79,7 +79,6 @@ fn a_bad_value_names_variable_value_and_range() {
         ("HOROVOD_CACHE_CAPACITY", "many"),
         ("HOROVOD_AUTOTUNE", "yes"),
         ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.5"),
-        ("HOROVOD_LOG_LEVEL", "loud"),
         ("HOROVOD_THREAD_AFFINITY", "0,x"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "0"),
         ("RONDE_LINK", "1000"),
@@ -95,6 +94,21 @@ fn a_bad_value_names_variable_value_and_range() {
         let error = read(&[(env, value)]).unwrap_err();
         assert_eq!((error.env, error.found.as_str()), (env, value));
     }
+}
+
+#[test]
+fn an_unknown_log_level_is_warning_as_in_horovod() {
+    for level in ["WARN", "off", "loud"] {
+        let knobs = read(&[("HOROVOD_LOG_LEVEL", level)]).unwrap();
+        assert_eq!(knobs.log_level, LogLevel::Warning);
+        let found = level.to_owned();
+        assert_eq!(knobs.warnings, [KnobWarning::LogLevel { found }]);
+    }
+    let knobs = read(&[("HOROVOD_LOG_LEVEL", "DEBUG")]).unwrap();
+    assert_eq!(
+        (knobs.log_level, knobs.warnings),
+        (LogLevel::Debug, Vec::new())
+    );
 }
 
 #[test]

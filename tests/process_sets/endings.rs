@@ -153,7 +153,7 @@ fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
                 );
                 // This rank must not leave before the others are done: its leaving must not be the
                 // reason that their context ends.
-                std::thread::sleep(Duration::from_secs(2));
+                std::thread::sleep(Duration::from_secs(6));
             }
             rank => {
                 std::thread::sleep(Duration::from_millis(700));

@@ -132,7 +132,10 @@ class HorovodBasics:
         Raises ValueError in a job without MPI.
         """
         if not self.mpi_enabled():
-            raise ValueError("MPI is not enabled in this job: mpi_threads_supported() has no answer")
+            raise ValueError(
+                "this job does not use MPI, so mpi_threads_supported() has no answer: ranks of one host use "
+                "shared memory; set RONDE_BACKEND=mpi to use MPI, as beside mpi4py"
+            )
         return True
 
     def mpi_enabled(self) -> bool:

@@ -103,3 +103,7 @@ def _run(args: Union[_HorovodArgs, argparse.Namespace]) -> Optional[list[Any]]:
         reason = f"exit code {code}" if cause is None else cause
         raise _job.JobError(f"{_job.failed(code, launcher)}: {reason}", code)
     return None
+
+
+if __name__ == "__main__":
+    sys.exit(run_commandline())

@@ -12,8 +12,9 @@ from . import _alias, _conflict
 _conflict.refuse()
 _alias.install()
 
-from horovod.runner import run  # noqa: E402  (uses the alias)
-from horovod.runner.launch import horovod_version  # noqa: E402
+# Under its own name, so that `python -m horovod.runner.launch` finds its alias not yet imported.
+from ronde.runner import run  # noqa: E402
+from ronde.runner.launch import horovod_version  # noqa: E402
 
 __all__ = ["__version__", "run"]
 

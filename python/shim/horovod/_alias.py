@@ -11,7 +11,7 @@ import importlib.abc
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Optional, Sequence
 
 _OURS = ("_keras", "common", "jax", "keras", "runner", "tensorflow", "torch")
@@ -80,6 +80,13 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     def __init__(self, name: str) -> None:
         self._name = name
+
+    def get_code(self, fullname: str) -> Optional[CodeType]:
+        """Code of the module as a program (`python -m`): only the launcher is one."""
+        if self._name != "ronde.runner.launch":
+            return None
+        text = f"import sys; from {self._name} import run_commandline; sys.exit(run_commandline())"
+        return compile(text, fullname, "exec")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self._name)

@@ -71,7 +71,7 @@ fn survivors_of_a_lost_peer_are_told_within_seconds() {
         }
     });
     assert!(
-        began.elapsed() < Duration::from_secs(5),
+        began.elapsed() < Duration::from_secs(20),
         "{:?}",
         began.elapsed()
     );
@@ -243,7 +243,7 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
         }
     });
     assert!(
-        began.elapsed() < Duration::from_secs(5),
+        began.elapsed() < Duration::from_secs(20),
         "{:?}",
         began.elapsed()
     );
@@ -267,6 +267,7 @@ fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
     ] {
         let fabric = Fabric::new(25, 2);
         let ranks = job(&fabric, 2);
+        let error_is_set = std::sync::Barrier::new(2);
         on_all(&ranks, |rank| {
             let tensors = Tensors::of(rank, 2, 30);
             if rank.rank == 0 {
@@ -274,12 +275,13 @@ fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
                 let gpu = Arc::clone(&rank.gpu);
                 let tickets = tensors.submit(rank);
                 let is_early = tickets.iter().any(|ticket| ticket.is_done());
-                assert!(!is_early);
                 gpu.fail_next(call, broken(call));
                 rank.gpu.say(call);
+                error_is_set.wait();
+                assert!(!is_early);
                 wait_all(rank, &tickets, call);
             } else {
-                std::thread::sleep(Duration::from_millis(30)); // rank 0 has time to set the error
+                error_is_set.wait();
                 wait_all(rank, &tensors.submit(rank), call);
             }
         });

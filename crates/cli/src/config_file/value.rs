@@ -38,7 +38,8 @@ pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
 
 /// Whether the knob's variable may have this value.
 pub(crate) fn is_valid(knob: &Knob, value: &OsStr) -> bool {
-    Knobs::from_lookup(|env| (env == knob.env).then_some(value)).is_ok()
+    let knobs = Knobs::from_lookup(|env| (env == knob.env).then_some(value));
+    knobs.is_ok_and(|knobs| knobs.warnings.is_empty()) // an unknown log level is a warning
 }
 
 /// Accepted values of a knob, for messages.

@@ -161,6 +161,12 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
+    // Horovod's launcher tells NCCL the same. A network (10.0.0.0/8) is no name.
+    let interfaces = args.mpi.network_interfaces.join(",");
+    let is_named = !interfaces.is_empty() && !interfaces.contains('/');
+    if is_named && std::env::var_os(NCCL_INTERFACES).is_none() {
+        environment.push((NCCL_INTERFACES.into(), interfaces.into()));
+    }
     let starter = match elastic {
         Some(_) => Starter::Here,
         None => starter(&args, &place)?,
@@ -234,6 +240,9 @@ fn elastic_job(
     let (RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts)) = place;
     Ok(Some(args.elastic.job(num_proc, hosts.clone())?))
 }
+
+/// Variable of the interfaces that NCCL uses.
+const NCCL_INTERFACES: &str = "NCCL_SOCKET_IFNAME";
 
 /// Variable of the backend.
 const BACKEND: &str = "RONDE_BACKEND";

@@ -495,7 +495,8 @@ mod tests {
             let name = parameter["name"].as_str().unwrap().to_owned();
             let mut service = Service::new(Some(path.clone()));
             let line = json!({ "parameters": [parameter], "start": { &name: start } });
-            service.reply(&line.to_string());
+            let ready = service.reply(&line.to_string());
+            assert!(ready.contains("ready"), "{ready}");
             for value in values {
                 let setting = json!({ &name: value });
                 let line = json!({ "tell": { "setting": setting, "value": 100.0 + value } });
@@ -511,7 +512,7 @@ mod tests {
             values.sort_by(f64::total_cmp);
             values
         };
-        let a = |low: f64, high: f64| json!({ "name": "a", "scale": "linear", "low": low, "high": high, "levels": 257 });
+        let a = |low: f64, high: f64| json!({ "name": "a", "scale": "linear", "low": low, "high": high });
         told(a(0.0, 256.0), 1.0, &[1.0, 32.0, 200.0]);
         assert_eq!(saved("a"), [1.0, 32.0, 200.0]);
         told(a(16.0, 64.0), 32.0, &[64.0]);

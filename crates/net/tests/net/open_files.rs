@@ -45,6 +45,10 @@ fn the_limit_is_raised_and_named_where_it_is_reached() {
     let mut process = Command::new(std::env::current_exe().unwrap());
     let process = process.args(["open_files::process", "--exact", "--nocapture"]);
     let output = process.env(PROCESS, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
 }

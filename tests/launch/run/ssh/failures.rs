@@ -139,11 +139,11 @@ fn lists_of_hosts_and_interfaces_that_cannot_be_are_refused() {
         &["both this machine"],
     );
     assert_fails(&run(65, "node1:65", &[]), 2, &["node1 would get 65 ranks"]);
-    let several = ["--network-interfaces", "eth0,eth1"];
+    let several = ["--network-interfaces", "eth99,eth98"];
     assert_fails(
-        &run(1, "node1", &several),
-        2,
-        &["several network interfaces"],
+        &run(2, "node1,node2", &several),
+        1,
+        &["one network interface: eth99", "no network interface eth99"],
     );
     let out = run(2, "node1,node2", &["--network-interface", "eth99"]);
     assert_fails(&out, 1, &["no network interface eth99", "lo (127.0.0.1)"]);

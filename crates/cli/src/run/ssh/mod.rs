@@ -232,10 +232,11 @@ fn server_name(plans: &[plan::HostPlan]) -> String {
     }
 }
 
-/// The one network interface that the flag or a variable names, if any.
+/// The network interface that the flag or a variable names, if any: of several the first one, as with
+/// Horovod's Gloo.
 ///
 /// # Errors
-/// Several names, or one that cannot be that of an interface.
+/// A name that cannot be that of an interface.
 pub(super) fn interface(names: &[String]) -> Result<Option<String>, SshError> {
     let names: Vec<&str> = names.iter().flat_map(|names| names.split(',')).collect();
     let refuse = |value: &str, reason| {
@@ -251,15 +252,20 @@ pub(super) fn interface(names: &[String]) -> Result<Option<String>, SshError> {
             let name = std::env::var(variable).ok();
             name.filter(|name| !name.is_empty())
         })),
-        [name] if !name.is_empty() && name.bytes().all(is_allowed) => Ok(Some((*name).to_owned())),
-        [name] => refuse(
-            name,
-            "is not the name of a network interface; write for example eth0",
-        ),
-        more => refuse(
-            &more.join(","),
-            "names several network interfaces, and a job over TCP uses one; name one",
-        ),
+        [first, others @ ..] => {
+            let is_name = |name: &&str| !name.is_empty() && name.bytes().all(is_allowed);
+            if let Some(name) = names.iter().find(|name| !is_name(name)) {
+                return refuse(
+                    name,
+                    "is not the name of a network interface; write for example eth0",
+                );
+            }
+            if !others.is_empty() {
+                let note = format!("a job over TCP uses one network interface: {first}");
+                say("ronde run", &note);
+            }
+            Ok(Some((*first).to_owned()))
+        }
     }
 }
 
@@ -311,8 +317,9 @@ mod tests {
             interface(&names).map_err(|error| error.to_string())
         };
         assert_eq!(of(&["eth0"]), Ok(Some("eth0".into())));
-        assert!(of(&["eth0,eth1"]).unwrap_err().contains("several"));
-        assert!(of(&["eth0", "eth1"]).unwrap_err().contains("several"));
+        assert_eq!(of(&["eth0,eth1"]), Ok(Some("eth0".into())));
+        assert_eq!(of(&["eth1", "eth0"]), Ok(Some("eth1".into())));
+        assert!(of(&["eth0,"]).unwrap_err().contains("eth0"));
         assert!(of(&["10.0.0.0/8"]).unwrap_err().contains("eth0"));
         assert_eq!(words("python -m 'a b'").unwrap(), ["python", "-m", "a b"]);
         for bad in ["", "a 'b"] {
