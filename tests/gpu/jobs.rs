@@ -255,7 +255,7 @@ fn the_tuner_works_on_a_gpu() {
     let outcomes = gpu_job("jobs::the_tuner_works_on_a_gpu", 2, &env, || {
         let (context, device) = start();
         // How many steps the first samples take depends on how even the machine's steps are.
-        for _ in 0..40 {
+        for _ in 0..400 {
             steps(&context, device, 50);
             let tried = context.rank() == 0 && {
                 let log = std::env::var("HOROVOD_AUTOTUNE_LOG").expect("a log");

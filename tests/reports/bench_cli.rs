@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Output;
+use std::sync::OnceLock;
 
 use crate::support::output::{assert_failed, stdout};
 use crate::support::program::ronde;
@@ -174,19 +175,24 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
     );
 }
 
-/// Runs the benchmark with libraries that emulate CUDA and NCCL on the CPU.
+/// Returns the folder of libraries that emulate CUDA and NCCL on the CPU, which are built once.
+fn libraries() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
+        let built = std::process::Command::new(script).arg(&folder).status();
+        assert!(built.unwrap().success());
+        folder
+    })
+}
+
+/// Runs the benchmark with these libraries.
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
-    let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
-    let built = std::process::Command::new(script)
-        .arg(&folder)
-        .status()
-        .unwrap();
-    assert!(built.success());
     bench(
         &format!("--backend nccl {arguments}"),
         &[
-            ("LD_LIBRARY_PATH", &folder),
+            ("LD_LIBRARY_PATH", libraries()),
             ("FAKE_CUDA_DEVICES", devices),
             ("FAKE_CUDA_DELAY_US", "200"), // so that a missing wait is noticed
         ],

@@ -66,6 +66,11 @@ pub fn interface_address(name: &str, to: Destination) -> Result<IpAddr, NetError
     interface_in(&interfaces()?, name, to)
 }
 
+/// Whether a network interface of this host has the address `ip`.
+pub fn is_own_address(ip: IpAddr) -> bool {
+    interfaces().is_ok_and(|all| all.values().flatten().any(|own| *own == ip))
+}
+
 type Interfaces = BTreeMap<String, Vec<IpAddr>>;
 
 /// Network interfaces of this host with their addresses.

@@ -73,7 +73,7 @@ mod reservation;
 mod secret;
 pub mod simulated;
 
-pub use address::{Destination, interface_address, resolve};
+pub use address::{Destination, interface_address, is_own_address, resolve};
 pub use comm::{Comm, Parts, part_range};
 pub use config::{Alarm, Config};
 pub use control::Peer;

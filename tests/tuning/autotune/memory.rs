@@ -68,28 +68,22 @@ fn a_state_file_that_says_nothing_of_this_job_is_one_warning() {
     let test = "autotune::memory::a_state_file_that_says_nothing_of_this_job_is_one_warning";
     let folder = Folder::new();
     let state = folder.file("s.json");
-    let cases = [
-        ("{\"ronde_tuner_state\": 1, \"da", "not a state file"),
-        ("{\"weights\": []}", "not a state file"),
-        ("{\"ronde_tuner_state\": 99}", "version 99"),
-    ];
-    for (text, complaint) in cases {
-        if std::env::var_os("TEST_RONDE_BODY").is_none() {
-            std::fs::write(&state, text).expect("written");
-        }
-        let output = tuned(test, &state, &[]);
-        assert_eq!(
-            output.matches("continuing without it").count(),
-            1,
-            "{output}"
-        );
-        assert!(output.contains(complaint), "{output}");
-        assert_eq!(
-            std::fs::read_to_string(&state).expect("there"),
-            text,
-            "left as it was"
-        );
+    let text = "{\"ronde_tuner_state\": 99}"; // other files: the tests of the state
+    if std::env::var_os("TEST_RONDE_BODY").is_none() {
+        std::fs::write(&state, text).expect("written");
     }
+    let output = tuned(test, &state, &[]);
+    assert_eq!(
+        output.matches("continuing without it").count(),
+        1,
+        "{output}"
+    );
+    assert!(output.contains("version 99"), "{output}");
+    assert_eq!(
+        std::fs::read_to_string(&state).expect("there"),
+        text,
+        "left as it was"
+    );
 }
 
 #[test]

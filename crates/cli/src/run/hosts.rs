@@ -3,7 +3,7 @@
 //! `mpirun` gets their names on its command line and passes them to `ssh`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ronde_elastic::{HostError, check_host, parse_host, parse_slots};
@@ -72,12 +72,16 @@ pub(super) fn place(
     })
 }
 
-/// Whether `host` is a name of this machine that needs no resolver.
+/// Whether `host` is an address of this machine, or a name of it that needs no resolver.
 pub(super) fn is_this_machine(host: &str) -> bool {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     let short = name.split('.').next().unwrap_or(&name);
-    ["localhost", "127.0.0.1", "::1", "[::1]", &name, short].contains(&host)
+    if ["localhost", "127.0.0.1", "::1", "[::1]", &name, short].contains(&host) {
+        return true;
+    }
+    let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+    address.is_ok_and(ronde_net::is_own_address)
 }
 
 /// Name or address in `host`, without the user and the brackets of an IPv6 address.
@@ -153,6 +157,20 @@ mod tests {
             None => parse_file(input, Path::new("my hosts")).map(RankPlacement::Hosts),
         };
         placed.map_or_else(|error| error.to_string(), |hosts| format!("{hosts:?}"))
+    }
+
+    #[test]
+    fn this_machine_is_known_by_its_addresses() {
+        let towards = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        // Without a route there is no other address.
+        let own = match towards.connect("192.0.2.1:9") {
+            Ok(()) => towards.local_addr().unwrap().ip().to_string(),
+            Err(_) => "127.0.0.1".to_owned(),
+        };
+        assert!(is_this_machine(&own), "{own}");
+        for other in ["192.0.2.1", "[2001:db8::1]", "0.0.0.0"] {
+            assert!(!is_this_machine(other), "{other}");
+        }
     }
 
     #[test]

@@ -272,6 +272,9 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
             .iter()
             .any(|(host, _)| !hosts::is_this_machine(host) && hosts::has_only_ipv6(host)),
     };
+    let needs_options = args.mpi.ssh_port.is_some()
+        || args.mpi.ssh_identity_file.is_some()
+        || args.prefix_output_with_timestamp;
     let is_here = matches!(place, RankPlacement::Here(_));
     Ok(match backend.as_str() {
         "mpi" | "local" if args.mpi.tcp => {
@@ -282,7 +285,7 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
         "tcp" if !is_here || std::env::var_os(ssh::SERVER).is_none() => Starter::Ssh,
         _ if is_here => Starter::Here,
         "mpi" => Starter::Mpirun,
-        _ if args.gloo || !mpirun::is_usable() || needs_ipv6() => Starter::Ssh,
+        _ if args.gloo || !mpirun::is_usable(needs_options) || needs_ipv6() => Starter::Ssh,
         _ => Starter::Mpirun,
     })
 }

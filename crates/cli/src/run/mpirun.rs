@@ -227,12 +227,13 @@ fn kind() -> Result<Kind, MpirunError> {
     kind_of(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Whether this machine has an `mpirun`, a library of the same MPI, and the plug-in for it.
-pub(super) fn is_usable() -> bool {
+/// Whether this machine has an `mpirun`, a library of the same MPI, and the plug-in for it. Hydra
+/// has no options for `ssh` or for the time of a line: if they were given, it is not usable.
+pub(super) fn is_usable(needs_options: bool) -> bool {
     let family = match kind() {
         Ok(Kind::OpenMpi) => "Open MPI",
-        Ok(Kind::Hydra) => "MPICH",
-        Err(_) => return false,
+        Ok(Kind::Hydra) if !needs_options => "MPICH",
+        _ => return false,
     };
     let has_both = |mpi: &ronde::MpiFound| mpi.library.is_ok() && mpi.plugin.is_ok();
     let mut found = ronde::mpi_libraries().into_iter();

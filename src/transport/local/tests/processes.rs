@@ -313,10 +313,14 @@ fn again(base: &RendezvousConfig) {
                 scope.spawn(move || cycle_on(&mut open(config, rank), 1, 2).unwrap());
             }
         });
-        // The first round may open files that stay open, such as a standard stream.
-        let now = holdings();
-        assert_eq!(*before.get_or_insert(now), now, "after {init} rounds");
-        assert_eq!(now.1, 0, "mappings");
+        // Rounds may open files that stay open, such as a standard stream, but not each of them.
+        let (files, mappings) = holdings();
+        let most = *before.get_or_insert(files) + 2;
+        assert!(
+            files <= most,
+            "{files} files after {init} rounds, at most {most} expected"
+        );
+        assert_eq!(mappings, 0);
     }
 }
 
