@@ -13,7 +13,7 @@
 
 use half::{bf16, f16};
 
-use crate::collective::StandardRounding;
+use crate::collective::DefaultFloatEnv;
 use crate::delivery::Memory;
 use crate::tensor::Dtype;
 
@@ -33,7 +33,7 @@ pub struct Scale {
 /// an allgather, and all of them are written. The result replaces the first one. Tensors of other
 /// types than floats are not changed.
 pub fn combine(memory: &mut Memory, ranks: usize, scale: Scale) {
-    let _mode = StandardRounding::enter(); // the caller's thread may flush subnormal numbers
+    let _environment = DefaultFloatEnv::enter(); // the caller's thread may flush subnormal numbers
     match memory.dtype() {
         Dtype::F16 => of::<f16>(memory, ranks, scale),
         Dtype::Bf16 => of::<bf16>(memory, ranks, scale),

@@ -26,7 +26,7 @@ pub(crate) mod shaped;
 pub(crate) mod simulated;
 
 pub(crate) use inter_node::{HostPlace, InterNode};
-pub(crate) use kernels::StandardRounding;
+pub(crate) use kernels::DefaultFloatEnv;
 pub(crate) use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ pub enum KnobWarning {
     },
     /// An unknown log level means `warning`, as in Horovod.
     #[error(
-        "HOROVOD_LOG_LEVEL={found} is unknown and means warning; the levels are trace, debug, info, \
-         warning, error and fatal"
+        "HOROVOD_LOG_LEVEL={found} is unknown and means warning; the levels are trace, debug, \
+         info, warning, error and fatal"
     )]
     LogLevel {
         /// The level found.

@@ -62,8 +62,8 @@ pub(super) struct Sources {
 }
 
 impl Metrics {
-    /// Metrics of a job. They name the file that they are written to, if there is one: node-exporter
-    /// refuses equal series in two files of a folder, and a host may have two jobs.
+    /// Metrics of a job. They name the file that they are written to, if there is one:
+    /// node-exporter refuses equal series in two files of a folder, and a host may have two jobs.
     pub(super) fn new(job: &Job<'_>, file: Option<&Path>) -> Self {
         let file = file.map(|path| ("file".into(), path.display().to_string().into()));
         let mut registry = Registry::with_prefix_and_labels("ronde", file.into_iter());

@@ -302,7 +302,7 @@ fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<su
     if is_real() {
         all.extend(SHARED_DEVICE);
     } else {
-        all.push(("LD_LIBRARY_PATH", crate::libraries()));
+        all.push(("LD_LIBRARY_PATH", crate::support::fake_cuda::libraries()));
     }
     all.extend_from_slice(env);
     support::start(test, 2, &all, body)

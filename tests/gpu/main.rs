@@ -17,13 +17,10 @@ mod sample;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::OnceLock;
-
 use half::{bf16, f16};
 use ronde::{Context, Element, ReduceOp};
 use support::Outcome;
+use support::fake_cuda::libraries;
 
 use forms::Bench;
 use sample::{How, Sample};
@@ -31,21 +28,6 @@ use sample::{How, Sample};
 /// Whether the libraries are NVIDIA's.
 pub(crate) fn is_real() -> bool {
     std::env::var("TEST_RONDE_GPU").is_ok_and(|value| value == "real")
-}
-
-/// Returns the folder of the fake libraries, which are built once.
-pub(crate) fn libraries() -> &'static str {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
-        let built = Command::new(script)
-            .arg(&folder)
-            .status()
-            .expect("a shell and a C compiler");
-        assert!(built.success(), "the fake libraries compile");
-        folder
-    })
 }
 
 /// Makes ranks that share a device communicate over sockets, as NCCL does between hosts.

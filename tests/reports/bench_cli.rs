@@ -2,8 +2,8 @@
 
 use std::path::Path;
 use std::process::Output;
-use std::sync::OnceLock;
 
+use crate::support::fake_cuda::libraries;
 use crate::support::output::{assert_failed, stdout};
 use crate::support::program::ronde;
 
@@ -175,19 +175,7 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
     );
 }
 
-/// Returns the folder of libraries that emulate CUDA and NCCL on the CPU, which are built once.
-fn libraries() -> &'static str {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
-        let built = std::process::Command::new(script).arg(&folder).status();
-        assert!(built.unwrap().success());
-        folder
-    })
-}
-
-/// Runs the benchmark with these libraries.
+/// Runs the benchmark with libraries that emulate CUDA and NCCL on the CPU.
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     bench(
         &format!("--backend nccl {arguments}"),

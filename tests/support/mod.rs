@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unused_imports)] // each group of tests uses a part of it
 
+pub(crate) mod fake_cuda;
 pub(crate) mod fixture;
 pub(crate) mod holdings;
 mod hosts;

@@ -472,6 +472,7 @@ impl Comm {
         let messages = self.collective();
         let place = |rank: usize| rank * bytes..(rank + 1) * bytes;
         if self.rank == root {
+            assert!(self.size() * bytes <= receive.len());
             receive[place(root)].copy_from_slice(&send[..bytes]);
         }
         let (send, receive) = (buffer(send), buffer(receive));

@@ -21,8 +21,8 @@
 //! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros
 //!   the first.
 //! - A scale factor of exactly 1 leaves every bit as it is.
-//! - Subnormal numbers are kept and sums are rounded to nearest even, whatever mode the calling
-//!   thread is in (`rounding`).
+//! - Subnormal numbers are kept and sums are rounded to nearest even, whatever the floating-point
+//!   environment of the calling thread (`float_env`).
 //! - An absent rank contributes nothing; an average still divides by the number of all ranks.
 //!
 //! Where several contributions are NaN, it is unspecified which of them a sum or product returns.
@@ -38,10 +38,10 @@
 mod block;
 mod copy;
 mod float;
+mod float_env;
 mod integer;
 mod isa;
 mod op;
-mod rounding;
 mod truth;
 
 use crate::collective::Reduction;
@@ -49,9 +49,9 @@ use crate::tensor::{Dtype, ReduceOp};
 
 use block::{Run, Scaling, Scheme, Task};
 pub(crate) use copy::Copier;
+pub(crate) use float_env::DefaultFloatEnv;
 pub(crate) use isa::Level;
 use op::{Max, Min, Product, Sum};
-pub(crate) use rounding::StandardRounding;
 use truth::{All, Any};
 
 /// Combines the elements of all ranks under one [`Reduction`].
@@ -114,7 +114,7 @@ impl Reducer {
             elements: bytes / self.element_bytes,
             scaling: self.scaling,
         };
-        let _mode = StandardRounding::enter();
+        let _environment = DefaultFloatEnv::enter();
         // SAFETY: `run` was chosen for a level that this processor has; the ranges are the caller's
         // promise.
         unsafe { (self.run)(&task) }

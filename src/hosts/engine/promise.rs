@@ -98,7 +98,8 @@ impl<T> Drop for Promise<T> {
                 .to_string_lossy()
                 .into_owned();
             crate::logging::tell(format_args!(
-                "on host {host}: {why}; and the thread for messages between hosts does not return from a call: the process ends"
+                "on host {host}: {why}; and the thread for messages between hosts does not return \
+                 from a call: the process ends"
             ));
             std::process::abort();
         }

@@ -34,7 +34,7 @@ use plan::Plan;
 use report::About;
 use supervisor::{Halt, Supervisor};
 
-use super::bench::check_memory;
+use super::bench::{LoadArgs, check_memory};
 use super::present::Look;
 use super::present::output::{check_distinct, given, open, save, stdout_is_free};
 use super::present::units::capitalized;
@@ -52,7 +52,11 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::InsideJob);
     }
     let path = out(args);
-    check_output(args, &path)?;
+    let own = folder::INPUTS.map(|name| path.join(name));
+    check_output(args, &args.replay, &args.load, own)?;
+    // One in the sweep's folder, which need not exist yet, is opened at the end alone.
+    let is_outside = |json: &PathBuf| !json.starts_with(&path);
+    drop(open(&args.json.clone().filter(is_outside))?);
     for note in plan::notes(args) {
         fail(&format!("sweep: note: {note}"), 0);
     }
@@ -88,16 +92,17 @@ fn out(args: &Args) -> PathBuf {
     args.out.clone().unwrap_or_else(name)
 }
 
-/// Checks that the file for `--json` can be written and is none that the sweep reads. One in the
-/// sweep's folder, which need not exist yet, is opened at the end alone.
-fn check_output(args: &Args, folder: &Path) -> Result<(), Error> {
-    let own = folder::INPUTS.map(|name| folder.join(name));
-    let inputs = args.replay.iter().chain(&args.load.profile).cloned();
-    let inputs: Vec<PathBuf> = inputs.chain(own).collect();
-    check_distinct(&given([&args.json]), &inputs)?;
-    let is_outside = |json: &PathBuf| !json.starts_with(folder);
-    drop(open(&args.json.clone().filter(is_outside))?);
-    Ok(())
+/// Checks that the file for `--json` is none that the sweep reads: `replay`, the profile of `load`,
+/// or one of `others`.
+fn check_output(
+    args: &Args,
+    replay: &[PathBuf],
+    load: &LoadArgs,
+    others: impl IntoIterator<Item = PathBuf>,
+) -> Result<(), Error> {
+    let inputs = replay.iter().chain(&load.profile).cloned();
+    let inputs: Vec<PathBuf> = inputs.chain(others).collect();
+    Ok(check_distinct(&given([&args.json]), &inputs)?)
 }
 
 /// Opens the existing sweep in `path` and returns its plan, its folder and its measurements.
@@ -106,13 +111,7 @@ fn check_output(args: &Args, folder: &Path) -> Result<(), Error> {
 /// Another sweep, another machine, invalid files.
 fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
     let (mut plan, mut folder) = Folder::open(path)?;
-    let inputs: Vec<PathBuf> = plan
-        .replay
-        .iter()
-        .chain(&plan.load.profile)
-        .cloned()
-        .collect();
-    check_distinct(&given([&args.json]), &inputs)?;
+    check_output(args, &plan.replay, &plan.load, [])?;
     let differences = plan.differences(args)?;
     if !differences.is_empty() {
         return Err(Error::Differs {

@@ -232,8 +232,8 @@ fn server_name(plans: &[plan::HostPlan]) -> String {
     }
 }
 
-/// The network interface that the flag or a variable names, if any: of several the first one, as with
-/// Horovod's Gloo.
+/// The network interface that the flag or a variable names, if any: of several the first one, as
+/// with Horovod's Gloo.
 ///
 /// # Errors
 /// A name that cannot be that of an interface.

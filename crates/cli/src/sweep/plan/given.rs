@@ -51,8 +51,8 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     repeated("--cache", words(&args.cache));
     let hierarchical = words(&args.hierarchical_allreduce);
     repeated("--hierarchical-allreduce", hierarchical);
-    let flags = ["--fusion-mb", "--cycle-ms", "--hierarchical-allreduce"];
-    let flags: [&str; NotSwept::VARIABLES.len()] = flags;
+    let flags: [&str; NotSwept::VARIABLES.len()] =
+        ["--fusion-mb", "--cycle-ms", "--hierarchical-allreduce"];
     for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(flags) {
         let value = args.flags.lookup(variable);
         if value.is_some_and(|value| !value.is_empty()) {

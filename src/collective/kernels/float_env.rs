@@ -1,32 +1,32 @@
-//! Floating-point mode of the thread that reduces: rounding to nearest even, subnormal numbers as
-//! they are.
+//! Floating-point environment of the thread that reduces (MXCSR, FPCR): rounding to nearest even,
+//! subnormal numbers as they are.
 //!
 //! A thread that a framework has told to flush subnormal numbers to zero, as
-//! `torch.set_flush_denormal` and TensorFlow's thread pools do, may drive the cycle on one rank, and
-//! the background thread on another. Without this the ranks could get different bits.
+//! `torch.set_flush_denormal` and TensorFlow's thread pools do, may drive the cycle on one rank,
+//! and the background thread on another. Without this the ranks could get different bits.
 
 #![allow(unsafe_code)] // a control register of the processor
 
-/// Keeps the standard mode in force until it is dropped.
-pub(crate) struct StandardRounding {
-    /// Mode of the thread before; `None` if it was the standard one.
+/// Keeps the default environment in force until it is dropped.
+pub(crate) struct DefaultFloatEnv {
+    /// Environment of the thread before; `None` if it was the default.
     before: Option<Word>,
 }
 
-impl StandardRounding {
+impl DefaultFloatEnv {
     pub(crate) fn enter() -> Self {
         let word = read();
-        let is_standard = word & MODE == STANDARD;
-        if !is_standard {
-            write(word & !MODE | STANDARD);
+        let is_default = word & MODE == DEFAULT;
+        if !is_default {
+            write(word & !MODE | DEFAULT);
         }
         Self {
-            before: (!is_standard).then_some(word),
+            before: (!is_default).then_some(word),
         }
     }
 }
 
-impl Drop for StandardRounding {
+impl Drop for DefaultFloatEnv {
     fn drop(&mut self) {
         if let Some(word) = self.before {
             write(word);
@@ -35,7 +35,7 @@ impl Drop for StandardRounding {
 }
 
 #[cfg(target_arch = "x86_64")]
-use x86_64::{MODE, STANDARD, Word, read, write};
+use x86_64::{DEFAULT, MODE, Word, read, write};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
@@ -47,7 +47,7 @@ mod x86_64 {
     /// denormals are zeros.
     pub(super) const MODE: Word = 0xffc0;
     /// None of them but the masks: no exception traps.
-    pub(super) const STANDARD: Word = 0x1f80;
+    pub(super) const DEFAULT: Word = 0x1f80;
 
     pub(super) fn read() -> Word {
         let mut word = 0;
@@ -63,7 +63,7 @@ mod x86_64 {
 }
 
 #[cfg(target_arch = "aarch64")]
-use aarch64::{MODE, STANDARD, Word, read, write};
+use aarch64::{DEFAULT, MODE, Word, read, write};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
@@ -73,7 +73,7 @@ mod aarch64 {
 
     /// Bits of FPCR that decide on results: flush to zero (FZ, FZ16, FIZ), rounding, default NaN.
     pub(super) const MODE: Word = 1 << 25 | 1 << 24 | 0b11 << 22 | 1 << 19 | 1;
-    pub(super) const STANDARD: Word = 0;
+    pub(super) const DEFAULT: Word = 0;
 
     pub(super) fn read() -> Word {
         let word;
@@ -89,13 +89,13 @@ mod aarch64 {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-use other::{MODE, STANDARD, Word, read, write};
+use other::{DEFAULT, MODE, Word, read, write};
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod other {
     pub(super) type Word = u32;
     pub(super) const MODE: Word = 0;
-    pub(super) const STANDARD: Word = 0;
+    pub(super) const DEFAULT: Word = 0;
 
     pub(super) fn read() -> Word {
         0
@@ -117,14 +117,18 @@ mod tests {
         let flushing = read() | 0x8040;
         write(flushing);
         let flushed = halved();
-        let mode = StandardRounding::enter();
+        let environment = DefaultFloatEnv::enter();
         let kept = halved();
-        drop(mode);
+        drop(environment);
         let flushed_again = halved();
         let word = read();
         write(word & !0x8040);
         assert_eq!((flushed, flushed_again), (0.0, 0.0));
         assert!(kept > 0.0 && kept.is_subnormal());
-        assert_eq!(word & 0x8040, 0x8040, "the thread's own mode is back");
+        assert_eq!(
+            word & 0x8040,
+            0x8040,
+            "the thread's own environment is back"
+        );
     }
 }
