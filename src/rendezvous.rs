@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ronde_net::LateWarnings;
+
 use crate::error::Error;
 
 /// Job contract: names and values of settings that must be equal on all ranks, for example `process
@@ -25,6 +27,9 @@ pub(crate) struct RendezvousConfig {
     pub(crate) members: Arc<[usize]>,
     /// Time limit of the rendezvous, from this rank's call until all ranks are started.
     pub(crate) start_timeout: Duration,
+    /// Time after which this rank logs which ranks it waits for, repeated after each such interval;
+    /// zero: never.
+    pub(crate) warn_after: Duration,
     /// This rank's key of the host. Compared.
     pub(crate) host_key: String,
     /// Other values that must be equal on all ranks. Compared.
@@ -34,6 +39,13 @@ pub(crate) struct RendezvousConfig {
     pub(crate) alarm: Option<Alarm>,
 }
 
+impl RendezvousConfig {
+    /// Returns the warnings of a wait for other ranks that begins now.
+    pub(crate) fn late_warnings(&self) -> LateWarnings {
+        LateWarnings::new(self.warn_after, self.start_timeout)
+    }
+}
+
 /// Returns an error when waiting has become useless.
 #[derive(Clone)]
 pub(crate) struct Alarm(pub(crate) Arc<dyn Fn() -> Option<Error> + Send + Sync>);
@@ -41,6 +53,15 @@ pub(crate) struct Alarm(pub(crate) Arc<dyn Fn() -> Option<Error> + Send + Sync>)
 impl std::fmt::Debug for Alarm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Alarm")
+    }
+}
+
+/// Returns the clause that says which ranks have not come.
+pub(crate) fn not_come(missing: &[usize]) -> String {
+    match missing {
+        [] => "not all ranks have come".into(),
+        [rank] => format!("rank {rank} has not come"),
+        ranks => format!("ranks {ranks:?} have not come"),
     }
 }
 

@@ -7,7 +7,6 @@
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::autotune::{Progress, Purpose, Tuning};
 use crate::clock::{Alignment, Clock, Nanos};
@@ -127,9 +126,7 @@ fn stalls(knobs: &Knobs, rank: usize, size: usize) -> Option<Stalls> {
     if knobs.stall_check_disable {
         return None;
     }
-    let shutdown = (knobs.stall_shutdown_seconds > 0).then_some(knobs.stall_shutdown_seconds);
-    let warning = Duration::from_secs(knobs.stall_warning_seconds);
-    Stalls::new(rank, size, warning, shutdown.map(Duration::from_secs))
+    Stalls::new(rank, size, knobs.stall_warning(), knobs.stall_shutdown())
 }
 
 impl Observer for Telemetry {

@@ -43,18 +43,13 @@ pub(super) fn open(
 /// Waiting times of a process set; each rank of this host uses `threads / ranks` cores.
 pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let seconds = Duration::from_secs;
     Patience {
         spin: if cores >= threads {
             SPIN
         } else {
             Duration::ZERO
         },
-        warn_after: if knobs.stall_check_disable {
-            Duration::ZERO
-        } else {
-            seconds(knobs.stall_warning_seconds)
-        },
+        warn_after: knobs.stall_warning(),
         give_up_after: knobs.stall_shutdown(),
     }
 }

@@ -16,8 +16,8 @@ use crate::dash::Controls;
 use crate::error::Failure;
 use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
-use crate::identity::{self, Hosts, Identity};
-use crate::knobs::{self, Knobs};
+use crate::identity::{self, Hosts, Identity, Source};
+use crate::knobs::{self, Knobs, START_TIMEOUT};
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
@@ -38,6 +38,11 @@ const ALIKE: [&str; 3] = [
     "RONDE_CACHE_CAPACITY_MAX",
     "HOROVOD_DYNAMIC_PROCESS_SETS",
 ];
+
+/// Default time limit of the start of a job that another launcher starts. It has started all ranks,
+/// and ends the job when one ends; on a shared file system, imports of hundreds of ranks may end
+/// minutes apart. Horovod over MPI has no limit.
+const FOREIGN_START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// State of this rank's job, shared by its process sets.
 pub(super) struct Job {
@@ -228,8 +233,14 @@ impl Job {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let contract = job_contract(&self.knobs, process_sets);
         count_init(&self.key, self.identity.rank, self.init);
+        let timeout = match self.identity.source {
+            Source::Horovod | Source::Single => START_TIMEOUT,
+            _ => FOREIGN_START_TIMEOUT,
+        };
         let config = RendezvousConfig {
             alarm,
+            start_timeout: self.knobs.start_timeout(timeout),
+            warn_after: self.knobs.stall_warning(),
             ..self.rendezvous_config(self.key.clone(), self.init, &members, contract)
         };
         let binding = self.binding();
@@ -368,7 +379,8 @@ impl Job {
                 .binary_search(&self.identity.rank)
                 .unwrap_or(usize::MAX),
             members: Arc::clone(members),
-            start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
+            start_timeout: self.knobs.start_timeout(START_TIMEOUT),
+            warn_after: Duration::ZERO, // the members of a set have agreed on it
             host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
             contract,
             alarm: self.watch.get().map(|watch| alarm(watch, members)),

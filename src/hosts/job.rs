@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ronde_net::neighbours;
+use ronde_net::{LateWarnings, neighbours};
 
 use super::comm::CommError;
 use super::engine::{Engine, Guard};
 use super::heartbeat::Heartbeat;
 use super::world::{CommId, World};
 use crate::error::{Error, StartError};
-use crate::rendezvous::{Alarm, Patience, RendezvousConfig};
+use crate::rendezvous::{Alarm, Patience, RendezvousConfig, not_come};
 use crate::shm::primitive::AtomicU64;
 
 /// State of the job on this rank: engine, heartbeat, and the communicator of all ranks.
@@ -121,6 +121,7 @@ pub(crate) fn connect_set(
         alarm: config.alarm.as_ref(),
         deadline: Deadline {
             limit: config.start_timeout,
+            late: config.late_warnings(),
             missing: &Vec::new,
         },
     };
@@ -179,9 +180,9 @@ async fn gather(
 /// Not all ranks have come in time.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "{} come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a \
+    "{} within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a \
      context?",
-    who(missing)
+    not_come(missing)
 )]
 struct NotAllCame {
     waited_seconds: u64,
@@ -189,18 +190,11 @@ struct NotAllCame {
     missing: Vec<usize>,
 }
 
-/// Subject and verb.
-fn who(missing: &[usize]) -> String {
-    match missing {
-        [] => "not all ranks have".into(),
-        [rank] => format!("rank {rank} has not"),
-        ranks => format!("ranks {ranks:?} have not"),
-    }
-}
-
 /// Guard of a rendezvous: limits its time.
 pub(super) struct Deadline<'a> {
     pub(super) limit: Duration,
+    /// Warnings before the limit.
+    pub(super) late: LateWarnings,
     /// Returns the ranks that have not come, as far as this rank knows.
     pub(super) missing: &'a dyn Fn() -> Vec<usize>,
 }
@@ -208,6 +202,7 @@ pub(super) struct Deadline<'a> {
 impl Guard for Deadline<'_> {
     fn check(&self, waited: Duration, _: Duration) -> Result<(), Error> {
         if waited < self.limit {
+            self.late.warn(|| not_come(&(self.missing)()));
             return Ok(());
         }
         Err(StartError::Rendezvous(Arc::new(NotAllCame {
@@ -251,6 +246,7 @@ mod tests {
             rank: 0,
             members: members.into(),
             start_timeout: Duration::ZERO,
+            warn_after: Duration::ZERO,
             host_key: String::new(),
             contract: Vec::new(),
             alarm: None,

@@ -99,8 +99,6 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "the operations have no kernels for XLA", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
     foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
-    foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",
-        "Gloo's time-out.").value("gloo-timeout-seconds"),
     foreign("gloo_rendezvous_addr", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NO_GLOO, "Address of Gloo's key-value server."),
     foreign("gloo_rendezvous_port", "HOROVOD_GLOO_RENDEZVOUS_PORT", NO_GLOO, "Port of Gloo's key-value server."),
     foreign("hostname", "HOROVOD_HOSTNAME", "RONDE_HOST_ID names the host", "Key of Gloo's local communicator."),

@@ -44,6 +44,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+/// Default time limit of the start of a job that `ronde run` starts, and of a process set.
+pub const START_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Variable of the log level.
 const LOG_LEVEL: &str = "HOROVOD_LOG_LEVEL";
 
@@ -90,6 +93,22 @@ impl Knobs {
     pub(crate) fn stall_shutdown(&self) -> Option<Duration> {
         let is_limited = !self.stall_check_disable && self.stall_shutdown_seconds > 0;
         is_limited.then(|| Duration::from_secs(self.stall_shutdown_seconds))
+    }
+
+    /// Time after which a wait for other ranks logs a warning; zero: never.
+    pub(crate) fn stall_warning(&self) -> Duration {
+        match self.stall_check_disable {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.stall_warning_seconds),
+        }
+    }
+
+    /// Time limit of the start; `otherwise` if the environment sets none. Horovod limits checks of
+    /// its launcher with one variable and the ranks' connections with another: the longer one holds
+    /// here.
+    pub fn start_timeout(&self, otherwise: Duration) -> Duration {
+        let seconds = self.start_timeout_seconds.max(self.gloo_timeout_seconds);
+        seconds.map_or(otherwise, Duration::from_secs)
     }
 
     /// Reads the process's environment.

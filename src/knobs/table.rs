@@ -459,11 +459,12 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// Time limit of the start of a job or a process set: its ranks must have connected by then.
-    start_timeout_seconds: u64 {
+    /// Unset: 30 s, and 600 s for a job that another launcher starts (mpirun, srun, torchrun).
+    start_timeout_seconds: Option<u64> {
         env: "HOROVOD_START_TIMEOUT",
         flag: Flag::value("start-timeout"),
         kind: Kind::Count { unit: "s", min: 1, max: 86_400 },
-        default: "30",
+        default: "",
         tunable: false,
         scope: Scope::Launcher,
     }
@@ -638,6 +639,15 @@ knob_table! {
         default: "",
         tunable: false,
         scope: Scope::Runtime,
+    }
+    /// Horovod's time limit of the start with Gloo: extends that of HOROVOD_START_TIMEOUT.
+    gloo_timeout_seconds: Option<u64> {
+        env: "HOROVOD_GLOO_TIMEOUT_SECONDS",
+        flag: Flag::value("gloo-timeout-seconds"),
+        kind: Kind::Count { unit: "s", min: 1, max: 86_400 },
+        default: "",
+        tunable: false,
+        scope: Scope::Launcher,
     }
     /// Network interface for connections over TCP, if RONDE_NETWORK_INTERFACE is not set.
     gloo_iface: Option<String> {

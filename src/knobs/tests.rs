@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Knobs, KnobError> {
     let pairs: HashMap<&str, &str> = pairs.iter().copied().collect();
@@ -364,6 +365,20 @@ fn effective_values_have_their_origin() {
         ),
         (Some("1024"), false)
     );
+}
+
+#[test]
+fn the_longer_of_horovods_two_limits_of_the_start_holds() {
+    let limit = |given: &[(&str, &'static str)]| {
+        let value = |name: &str| given.iter().find(|row| row.0 == name).map(|row| row.1);
+        let knobs = Knobs::from_lookup(value).unwrap();
+        knobs.start_timeout(Duration::from_secs(600)).as_secs()
+    };
+    let (start, gloo) = ("HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS");
+    assert_eq!(limit(&[]), 600);
+    assert_eq!(limit(&[(start, "5")]), 5);
+    assert_eq!(limit(&[(gloo, "90")]), 90);
+    assert_eq!(limit(&[(start, "60"), (gloo, "30")]), 60);
 }
 
 prop_compose! {

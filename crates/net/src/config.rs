@@ -12,6 +12,9 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Default of [`Config::start_timeout`].
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest time for two ranks that both run to connect: between them is a firewall otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Check that is called at least twice a second while a rank waits for others to connect. It
 /// returns the reason why waiting has become useless, if it has.
 #[derive(Clone)]
@@ -54,11 +57,19 @@ pub struct Config {
     pub contract: Vec<(String, String)>,
     /// Time limit of the rendezvous.
     pub start_timeout: Duration,
+    /// Time after which a rank that waits for others logs which, repeated after each such interval;
+    /// zero: never.
+    pub warn_after: Duration,
     /// Ends a rendezvous early.
     pub alarm: Option<Alarm>,
 }
 
 impl Config {
+    /// Time limit for this rank to connect to others, once all have come to the rendezvous.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.start_timeout.min(CONNECT_TIMEOUT)
+    }
+
     /// Returns the configuration of rank `rank` of `size`, with this host's name as its key, the
     /// interface that reaches `server`, an empty contract, and 30 s for the rendezvous.
     pub fn new(rank: usize, size: usize, server: SocketAddr, secret: Secret, job: &str) -> Self {
@@ -80,6 +91,7 @@ impl Config {
             interface: None,
             contract: Vec::new(),
             start_timeout: START_TIMEOUT,
+            warn_after: Duration::ZERO,
             alarm: None,
         }
     }

@@ -75,7 +75,7 @@ pub struct Mesh {
     readiness: Readiness,
     rank: usize,
     peers: Vec<Peer>,
-    start_timeout: Duration,
+    connect_timeout: Duration,
 }
 
 /// Phase of a mesh.
@@ -144,7 +144,7 @@ impl Mesh {
             readiness: Readiness(Arc::new(epoll)),
             rank: config.rank,
             peers: Vec::new(),
-            start_timeout: config.start_timeout,
+            connect_timeout: config.connect_timeout(),
         };
         mesh.peers = crate::rendezvous::run(&mut mesh.core.borrow_mut())?;
         Ok(Rc::new(mesh))
@@ -175,10 +175,10 @@ impl Mesh {
     ///
     /// # Errors
     /// A rank that cannot be reached, or does not make the call within the time limit of the
-    /// rendezvous.
+    /// rendezvous, or within 30 s.
     pub fn connect(&self, ranks: &[usize]) -> Result<(), NetError> {
         let mut core = self.core.borrow_mut();
-        let deadline = Instant::now() + self.start_timeout;
+        let deadline = Instant::now() + self.connect_timeout;
         crate::rendezvous::connect(&mut core, ranks, deadline)
     }
 
@@ -190,7 +190,7 @@ impl Mesh {
     pub fn connect_all(&self) -> Result<(), NetError> {
         let mut core = self.core.borrow_mut();
         let all: Vec<usize> = (0..self.size()).collect();
-        let deadline = Instant::now() + self.start_timeout;
+        let deadline = Instant::now() + self.connect_timeout;
         crate::rendezvous::connect_at_start(&mut core, &all, deadline)
     }
 
@@ -407,7 +407,7 @@ mod tests {
                 ended.wait(); // a connection that ends would be another reason
                 return end;
             }
-            mesh.start_timeout = Duration::from_secs(1);
+            mesh.connect_timeout = Duration::from_secs(1);
             let nowhere = Reservation::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             let peer = mesh.core.get_mut().peers.get_mut(&1).unwrap();
             peer.address = nowhere.address();

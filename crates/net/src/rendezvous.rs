@@ -8,6 +8,7 @@ use crate::address::seen_from;
 use crate::config::VERSION;
 use crate::control::{Control, Hello, Peer, shortened};
 use crate::error::NetError;
+use crate::late::LateWarnings;
 use crate::link::{End, Link};
 use crate::mesh::{Core, Phase};
 use crate::neighbours;
@@ -46,21 +47,28 @@ pub(crate) fn run(core: &mut Core) -> Result<Vec<Peer>, NetError> {
         reach(core, deadline)?;
     }
     let ranks: Vec<usize> = neighbours::of(rank, size).into_iter().collect();
-    connect_at_start(core, &ranks, deadline)?;
+    let connect_by = Instant::now() + core.config.connect_timeout();
+    connect_at_start(core, &ranks, connect_by.min(deadline))?;
     Ok(core.peers.values().cloned().collect())
 }
 
 /// Rank 0: waits for all ranks and starts them.
 fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     let size = core.config.size;
+    let late = LateWarnings::new(core.config.warn_after, core.config.start_timeout);
     while core.peers.len() < size {
-        core.turn(Some(until(deadline)))?;
+        core.turn(Some(until(deadline).min(late.due_in())))?;
         core.check_start()?;
+        let missing = (0..size).filter(|it| !core.peers.contains_key(it));
+        late.warn(|| {
+            format!(
+                "ranks {:?} have not come",
+                missing.clone().collect::<Vec<_>>()
+            )
+        });
         if Instant::now() >= deadline {
             let error = NetError::Missing {
-                missing: (0..size)
-                    .filter(|it| !core.peers.contains_key(it))
-                    .collect(),
+                missing: missing.collect(),
                 host: core.config.host.clone(),
                 address: core.config.server,
                 waited_seconds: core.config.start_timeout.as_secs(),
@@ -84,9 +92,15 @@ fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
     core.begin_connect(0, address);
     let mut reason = "no answer".to_owned();
     let mut retry_at = None;
+    let late = LateWarnings::new(core.config.warn_after, core.config.start_timeout);
     while core.phase == Phase::Waiting {
-        core.turn(Some(until(retry_at.unwrap_or(deadline + VERDICT_PATIENCE))))?;
+        let wait_until = retry_at.unwrap_or(deadline + VERDICT_PATIENCE);
+        core.turn(Some(until(wait_until).min(late.due_in())))?;
         core.check_start()?;
+        late.warn(|| match core.link_to(0) {
+            Some(_) => "not all ranks have come".to_owned(),
+            None => format!("no connection to rank 0 at {address} ({reason})"),
+        });
         match core.attempts.remove(&0) {
             None => {}
             Some(End::Refused(reason)) => return Err(NetError::Refused { reason }),
@@ -184,7 +198,7 @@ pub(crate) fn connect(core: &mut Core, ranks: &[usize], deadline: Instant) -> Re
                     reason: format!(
                         "no connection with rank {own} on {} within {} s: {end}",
                         core.config.host,
-                        core.config.start_timeout.as_secs()
+                        core.config.connect_timeout().as_secs()
                     ),
                 },
             });

@@ -81,6 +81,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         rank,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
+        warn_after: Duration::ZERO,
         host_key: "host".to_owned(),
         contract: Vec::new(),
         alarm: None,

@@ -36,6 +36,9 @@ const SLEEP_SHARE: u32 = 16;
 /// Shorter sleeps are not worth their system call: until then the engine yields its core.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 
+/// Interval of what a caller does while it waits for an engine's thread to start.
+const START_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Time limit for the last messages of tasks that are about to end: they tell which rank has left.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -57,13 +60,15 @@ enum EngineCarrier {
 }
 
 impl Engine {
-    /// Starts the thread `name`, on which `open` creates the world; waits for it for `patience`.
+    /// Starts the thread `name`, on which `open` creates the world; waits for it for `patience`,
+    /// and calls `waiting` every second meanwhile.
     ///
     /// # Errors
     /// Those of `open`.
     pub(super) fn start<T: Send + 'static, E: Send + 'static>(
         name: &str,
         patience: Duration,
+        waiting: &dyn Fn(),
         open: impl FnOnce() -> Result<(World, T), E> + Send + 'static,
     ) -> Result<(Arc<Self>, T), NotStarted<E>> {
         let (commands, received) = mpsc::channel();
@@ -94,8 +99,15 @@ impl Engine {
             }
         });
         let thread = thread.map_err(NotStarted::Thread)?;
-        let (carrier, found) = started
-            .recv_timeout(patience)
+        let began = Instant::now();
+        let answer = loop {
+            let left = patience.saturating_sub(began.elapsed());
+            match started.recv_timeout(left.min(START_INTERVAL)) {
+                Err(RecvTimeoutError::Timeout) if left > START_INTERVAL => waiting(),
+                answer => break answer,
+            }
+        };
+        let (carrier, found) = answer
             .map_err(|_| NotStarted::Silent)?
             .map_err(NotStarted::Failed)?;
         let engine = Arc::new(Self {

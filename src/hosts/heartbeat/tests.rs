@@ -29,7 +29,7 @@ fn heartbeat(size: usize) -> Heartbeat {
         warn_after: Duration::ZERO,
         give_up_after: Some(Duration::from_secs(30)),
     };
-    let started = Engine::start("test", Duration::from_secs(10), open);
+    let started = Engine::start("test", Duration::from_secs(10), &|| {}, open);
     let (engine, ()) = started.ok().expect("an engine");
     Heartbeat::new(
         &engine,

@@ -16,6 +16,7 @@ use super::engine::{Engine, NotStarted};
 use super::world::{Carrier, World};
 use crate::logging;
 use crate::mpi::{self, Mpi, MpiStartError};
+use crate::rendezvous::{RendezvousConfig, not_come};
 use crate::sync::lock;
 
 pub(super) mod finalize;
@@ -35,11 +36,11 @@ const FINALIZE_INTERVAL: Duration = Duration::from_secs(30);
 /// this number of seconds; it must not be called again.
 static ENGINE: Mutex<Option<Result<Arc<Engine>, u64>>> = Mutex::new(None);
 
-/// Returns the engine, which the first call starts; that may take `patience`.
+/// Returns the engine, which the first call starts; that may take the start timeout.
 ///
 /// # Errors
 /// Any [`MpiStartError`].
-fn engine(mpi: &'static Mpi, patience: Duration) -> Result<Arc<Engine>, MpiStartError> {
+fn engine(mpi: &'static Mpi, config: &RendezvousConfig) -> Result<Arc<Engine>, MpiStartError> {
     mpi::check(mpi)?;
     let mut engine = lock(&ENGINE);
     let silent = |waited_seconds| MpiStartError::Silent { waited_seconds };
@@ -51,11 +52,14 @@ fn engine(mpi: &'static Mpi, patience: Duration) -> Result<Arc<Engine>, MpiStart
         let is_ours = session.is_ours();
         Ok((World::new(Carrier::Mpi(session)), is_ours))
     };
-    let started = Engine::start("ronde-mpi", patience, open);
+    // MPI_Init_thread may wait for all ranks.
+    let late = config.late_warnings();
+    let warn = || late.warn(|| not_come(&[]));
+    let started = Engine::start("ronde-mpi", config.start_timeout, &warn, open);
     let (new, is_ours) = started.map_err(|error| match error {
         NotStarted::Failed(error) => error,
         NotStarted::Silent => {
-            let waited_seconds = patience.as_secs();
+            let waited_seconds = config.start_timeout.as_secs();
             *engine = Some(Err(waited_seconds));
             silent(waited_seconds)
         }

@@ -50,8 +50,8 @@ pub(crate) fn connect_job(
     config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
 ) -> Result<(HostsJob, Communicators), Failure> {
-    let engine = super::engine(mpi, config.start_timeout)
-        .map_err(|error| failure(MpiRendezvousError::from(error)))?;
+    let engine =
+        super::engine(mpi, config).map_err(|error| failure(MpiRendezvousError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         host: rustix::system::uname()
@@ -67,6 +67,7 @@ pub(crate) fn connect_job(
     let (said, tag, barrier) = (hello.encode(), config.init as u16, startup_barrier.clone());
     let guard = Deadline {
         limit: config.start_timeout,
+        late: config.late_warnings(),
         missing: &|| startup_barrier.missing(),
     };
     // Where this rank ends while others go on, finalizing MPI would wait for them.

@@ -110,26 +110,27 @@ pub(crate) fn connect_job(
         Ok((world, (comms, hosts)))
     };
     let limit = 2 * config.start_timeout + START_SLACK;
-    let (engine, (comms, hosts)) = Engine::start("ronde-tcp", limit, open).map_err(|error| {
-        failure(match error {
-            NotStarted::Failed(error @ NetError::Listen { .. }) => TcpRendezvousError::Port {
-                error,
-                variable: settings.port_variable(),
-            },
-            NotStarted::Failed(error @ NetError::WrongSecret { .. })
-                if !settings.has_secret_file() =>
-            {
-                TcpRendezvousError::OtherJob { error }
-            }
-            NotStarted::Failed(error) => TcpRendezvousError::Net(error),
-            NotStarted::Thread(error) => TcpRendezvousError::Thread {
-                reason: error.to_string(),
-            },
-            NotStarted::Silent => TcpRendezvousError::Silent {
-                waited_seconds: limit.as_secs(),
-            },
-        })
-    })?;
+    let (engine, (comms, hosts)) =
+        Engine::start("ronde-tcp", limit, &|| {}, open).map_err(|error| {
+            failure(match error {
+                NotStarted::Failed(error @ NetError::Listen { .. }) => TcpRendezvousError::Port {
+                    error,
+                    variable: settings.port_variable(),
+                },
+                NotStarted::Failed(error @ NetError::WrongSecret { .. })
+                    if !settings.has_secret_file() =>
+                {
+                    TcpRendezvousError::OtherJob { error }
+                }
+                NotStarted::Failed(error) => TcpRendezvousError::Net(error),
+                NotStarted::Thread(error) => TcpRendezvousError::Thread {
+                    reason: error.to_string(),
+                },
+                NotStarted::Silent => TcpRendezvousError::Silent {
+                    waited_seconds: limit.as_secs(),
+                },
+            })
+        })?;
     tracing::debug!(
         server = settings.server(),
         "the ranks are connected over TCP"

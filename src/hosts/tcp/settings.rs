@@ -141,6 +141,7 @@ impl TcpSettings {
             on_all_interfaces: self.on_all_interfaces(),
             contract: config.contract.clone(),
             start_timeout: config.start_timeout,
+            warn_after: config.warn_after,
             alarm: config.alarm.clone().map(|alarm| {
                 let reason = move || (alarm.0)().map(|error| error.to_string());
                 ronde_net::Alarm(Arc::new(reason))

@@ -154,6 +154,7 @@ impl Rank {
             rank,
             members: (0..size).collect(),
             start_timeout: Duration::from_secs(30),
+            warn_after: Duration::ZERO,
             host_key: "host".to_owned(),
             contract: Vec::new(),
             alarm: None,

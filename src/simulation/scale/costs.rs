@@ -226,6 +226,7 @@ fn local_round_trip_ns(bytes: usize) -> f64 {
             rank,
             members: [0, 1].into(),
             start_timeout: Duration::from_secs(60),
+            warn_after: Duration::ZERO,
             host_key: "host".to_owned(),
             contract: Vec::new(),
             alarm: None,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
-use crate::rendezvous::RendezvousConfig;
+use crate::rendezvous::{RendezvousConfig, not_come};
 use crate::shm::{Area, Region, RegionError};
 
 use super::error::RendezvousError;
@@ -97,6 +97,7 @@ fn knock(
     // as soon as it has the name, and its backlog is larger than the number of ranks.
     let mut held: Option<Instant> = None;
     let mut looked = Instant::now();
+    let late = config.late_warnings();
     loop {
         match socket::connect(&name) {
             Ok(stream) => {
@@ -128,6 +129,7 @@ fn knock(
                 },
             });
         }
+        late.warn(|| not_come(&[config.job_rank(0)]));
         std::thread::sleep(pause);
         pause = (2 * pause).min(KNOCK_PAUSES.1);
     }

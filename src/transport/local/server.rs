@@ -5,7 +5,7 @@
 //! of other users, with other protocols or without a message in time are closed, and the rendezvous
 //! continues. A rank of this job with a `Hello` that contradicts rank 0 ends the rendezvous.
 
-use crate::rendezvous::{JobContract, RendezvousConfig};
+use crate::rendezvous::{JobContract, RendezvousConfig, not_come};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -76,6 +76,7 @@ impl<'a> Server<'a> {
 
     /// Waits until every rank has connected.
     pub(super) fn fill(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
+        let late = self.config.late_warnings();
         loop {
             self.accept(listener)?;
             self.read_unauthenticated()?;
@@ -96,13 +97,16 @@ impl<'a> Server<'a> {
                     waited_seconds: self.config.start_timeout.as_secs(),
                 });
             }
+            late.warn(|| not_come(&missing));
             let next = self
                 .unauthenticated
                 .iter()
                 .map(|unauthenticated| unauthenticated.deadline)
                 .min();
             let until = next.map_or(self.deadline, |next| next.min(self.deadline));
-            self.sleep(Some(listener), until.saturating_duration_since(now))?;
+            let pause = until.saturating_duration_since(now);
+            let warning = late.due_in();
+            self.sleep(Some(listener), pause.min(warning))?;
         }
     }
 

@@ -172,3 +172,30 @@ fn a_rank_that_does_not_come_is_named() {
         || text.contains("not all ranks have come within 10 s");
     assert!(says, "{text}");
 }
+
+#[test]
+fn a_wait_for_a_rank_that_comes_late_is_reported() {
+    let test = "mpirun::lost::a_wait_for_a_rank_that_comes_late_is_reported";
+    if !can_start_over_mpi() {
+        return;
+    }
+    let mut env = PERMISSIONS.to_vec();
+    env.extend([
+        ("RONDE_BACKEND", "mpi"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+    ]);
+    let job = start_by(Some(&launcher()), test, 2, &env, || {
+        let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"].map(std::env::var);
+        if rank.contains(&Ok("1".to_owned())) {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        let context = Context::from_env().expect("the job starts");
+        context.barrier().expect("both are there");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    let text = &outcomes[0].output;
+    assert!(outcomes[0].status.success(), "{text}");
+    let says = "for the start of the job: not all ranks have come yet; the limit is 600 s";
+    assert!(text.contains(says), "{text}");
+}

@@ -51,7 +51,6 @@ use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Limit of `-np`, larger than any job; one host has at most
 /// [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
@@ -208,7 +207,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         interfaces: args.mpi.network_interfaces,
         agent: args.agent,
         backend: args.flags.lookup(BACKEND),
-        timeout: Duration::from_secs(knobs.start_timeout_seconds),
+        timeout: knobs.start_timeout(ronde::knobs::START_TIMEOUT),
         limits_threads: !args.no_thread_limit,
     };
     if let Some(job) = elastic {

@@ -114,6 +114,7 @@ fn play_rank(
             rank: set_rank,
             members: members.clone().into(),
             start_timeout: Duration::from_secs(60),
+            warn_after: Duration::ZERO,
             host_key: "host".to_owned(),
             contract: Vec::new(),
             alarm: None,

@@ -28,6 +28,7 @@ pub(super) fn config(name: &str, size: usize) -> RendezvousConfig {
         rank: 0,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
+        warn_after: Duration::ZERO,
         host_key: "host".to_owned(),
         contract: Vec::new(),
         alarm: None,
