@@ -8,7 +8,9 @@ use super::super::wait::Waiting;
 use super::ElasticError;
 use ronde_elastic::Hosts;
 use rustix::process::Signal;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,10 +34,17 @@ const OUTPUT_BYTES_MAX: usize = 4 << 20;
 pub(super) enum Source {
     Fixed(Hosts),
     Script {
-        path: PathBuf,
+        program: Program,
         /// Slots of hosts that are printed without.
         slots: Option<usize>,
     },
+}
+
+/// Program that prints hosts.
+pub(super) enum Program {
+    File(PathBuf),
+    /// Shell command, as in Horovod.
+    Command(OsString),
 }
 
 impl Source {
@@ -47,7 +56,8 @@ impl Source {
         Ok(Self::Fixed(Hosts::new(hosts)?))
     }
 
-    /// Hosts that the program at `path` prints.
+    /// Hosts that the program at `path` prints, or the shell command `path` if there is no such file
+    /// and it has a space.
     ///
     /// # Errors
     /// The file does not exist, or is not executable.
@@ -56,7 +66,17 @@ impl Source {
             path: path.clone(),
             reason,
         };
-        let metadata = std::fs::metadata(&path).map_err(|error| failed(error.to_string()))?;
+        let metadata = match std::fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                let is_command = path.as_os_str().as_encoded_bytes().contains(&b' ');
+                if !is_command || error.kind() != ErrorKind::NotFound {
+                    return Err(failed(error.to_string()));
+                }
+                let program = Program::Command(path.into_os_string());
+                return Ok(Self::Script { program, slots });
+            }
+        };
         if !metadata.is_file() {
             return Err(failed(
                 "it is not a file; give a program that prints the hosts".to_owned(),
@@ -72,7 +92,29 @@ impl Source {
         } else {
             path
         };
-        Ok(Self::Script { path, slots })
+        let program = Program::File(path);
+        Ok(Self::Script { program, slots })
+    }
+}
+
+impl Program {
+    /// What the user has written.
+    fn name(&self) -> std::ffi::os_str::Display<'_> {
+        match self {
+            Self::File(path) => path.as_os_str().display(),
+            Self::Command(text) => text.display(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        match self {
+            Self::File(path) => Command::new(path),
+            Self::Command(text) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.arg("-c").arg(text);
+                shell
+            }
+        }
     }
 }
 
@@ -129,9 +171,9 @@ fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
         let began = Instant::now();
         let (found, goes_on) = match source {
             Source::Fixed(hosts) => (Ok(hosts.clone()), false),
-            Source::Script { path, slots } => {
-                let name = path.display();
-                let hosts = output(path).and_then(|text| {
+            Source::Script { program, slots } => {
+                let name = program.name();
+                let hosts = output(program.command(), TIMEOUT).and_then(|text| {
                     Hosts::parse(&text, *slots).map_err(|error| format!("printed, in {error}"))
                 });
                 (
@@ -148,9 +190,8 @@ fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
     }
 }
 
-/// Runs the program, and returns what it prints, or what it did instead.
-fn output(path: &Path) -> Result<String, String> {
-    let mut command = Command::new(path);
+/// Runs a program for at most `timeout`, and returns what it prints, or what it did instead.
+fn output(mut command: Command, timeout: Duration) -> Result<String, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let failed = |source| LaunchError::System {
         action: "start it",
@@ -159,7 +200,7 @@ fn output(path: &Path) -> Result<String, String> {
     let (mut process, pipes) =
         Process::start(&mut command, failed).map_err(|error| format!("failed: {error}"))?;
     let result = match pipes.stdout {
-        Some(stdout) => read(&mut process, stdout),
+        Some(stdout) => read(&mut process, stdout, timeout),
         None => Err("has no output".to_owned()),
     };
     process.signal(Signal::KILL); // what it left behind, too
@@ -167,8 +208,8 @@ fn output(path: &Path) -> Result<String, String> {
     result
 }
 
-fn read(process: &mut Process, stdout: std::os::fd::OwnedFd) -> Result<String, String> {
-    let mut deadline = Instant::now() + TIMEOUT;
+fn read(process: &mut Process, stdout: OwnedFd, timeout: Duration) -> Result<String, String> {
+    let mut deadline = Instant::now() + timeout;
     let mut pipe =
         LinePipe::new(stdout, Lines::default()).map_err(|error| format!("failed: {error}"))?;
     let mut text = String::new();
@@ -206,7 +247,7 @@ fn read(process: &mut Process, stdout: std::os::fd::OwnedFd) -> Result<String, S
             None if now >= deadline => {
                 return Err(format!(
                     "has not ended after {} s and was killed",
-                    TIMEOUT.as_secs()
+                    timeout.as_secs()
                 ));
             }
             _ => {}
@@ -235,19 +276,23 @@ mod tests {
         (folder, path)
     }
 
+    fn run(path: &Path) -> Result<String, String> {
+        output(Command::new(path), TIMEOUT)
+    }
+
     #[test]
     fn the_output_of_a_program_is_read_whole() {
         let (_folder, path) = script("echo a:1; sleep 0.1; printf b:2");
-        assert_eq!(output(&path), Ok("a:1\nb:2\n".to_owned()));
+        assert_eq!(run(&path), Ok("a:1\nb:2\n".to_owned()));
     }
 
     #[test]
     fn a_program_that_fails_is_reported_by_its_status() {
         let (_folder, path) = script("echo a:1; exit 3");
-        assert_eq!(output(&path), Err("exited with code 3".to_owned()));
+        assert_eq!(run(&path), Err("exited with code 3".to_owned()));
         let (_folder, path) = script("kill -9 $$");
         assert_eq!(
-            output(&path),
+            run(&path),
             Err("was killed by signal 9 (SIGKILL)".to_owned())
         );
     }
@@ -256,10 +301,31 @@ mod tests {
     fn a_process_that_a_program_leaves_behind_does_not_delay_its_output() {
         let (_folder, path) = script("sleep 1000 & printf 'a:1\\nb:2'");
         let began = Instant::now();
-        assert_eq!(output(&path), Ok("a:1\nb:2\n".to_owned()));
+        assert_eq!(run(&path), Ok("a:1\nb:2\n".to_owned()));
         assert!(began.elapsed() < TIMEOUT);
         let (_folder, path) = script("sleep 1000 & exit 3");
-        assert_eq!(output(&path), Err("exited with code 3".to_owned()));
+        assert_eq!(run(&path), Err("exited with code 3".to_owned()));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_what_it_started() {
+        let (_folder, path) = script("echo a:1; sleep 1000");
+        let killed = output(Command::new(&path), Duration::from_secs(1));
+        assert_eq!(
+            killed,
+            Err("has not ended after 1 s and was killed".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_command_with_arguments_is_run_by_a_shell() {
+        let (_folder, path) = script("echo $1:$2");
+        let text = format!("{} a 2", path.display());
+        let Ok(Source::Script { program, .. }) = Source::script(text.clone().into(), None) else {
+            panic!("{text}");
+        };
+        assert_eq!(program.name().to_string(), text);
+        assert_eq!(output(program.command(), TIMEOUT), Ok("a:2\n".to_owned()));
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(super) struct ElasticFlags {
     #[arg(long, visible_alias = "max-np", value_name = "N")]
     #[arg(value_parser = crate::range::whole::<u64>(1, super::RANKS_MAX))]
     max_num_proc: Option<u64>,
-    /// Program that prints the hosts that can be used, one host or host:slots on each line; it is
-    /// run once a second. Other hosts than this one are reached through ssh
+    /// Program, or shell command, that prints the hosts that can be used, one host or host:slots on
+    /// each line; it is run once a second. Other hosts than this one are reached through ssh
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
     #[arg(conflicts_with_all = ["hosts", "hostfile"])]
     host_discovery_script: Option<PathBuf>,
