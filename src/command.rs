@@ -16,7 +16,7 @@ pub enum TimelineCommand {
         /// File of rank 0.
         #[serde(with = "path_bytes")]
         path: PathBuf,
-        /// Whether to record the begin of each cycle.
+        /// Whether to record the start of each cycle.
         mark_cycles: bool,
     },
     /// Closes the file.

@@ -44,7 +44,7 @@ pub(crate) trait Observer: Send {
     fn apply_timeline_command(&mut self, _command: &TimelineCommand) -> Result<(), Error> {
         Ok(())
     }
-    /// This rank's clock offset from rank 0's has been measured again. Called after the begin of a
+    /// This rank's clock offset from rank 0's has been measured again. Called after the start of a
     /// cycle and before its other events; never on rank 0, nor where ranks share a clock.
     fn aligned(&mut self, _alignment: &Alignment) {}
     /// A cycle ends, under `settings`. On rank 0, returns the settings to change to. Also called at
@@ -137,7 +137,7 @@ pub(crate) struct Negotiated<'a> {
 
 /// Event: the ranks have agreed on a cycle.
 pub(crate) struct Agreed {
-    /// Begin and end of the negotiation.
+    /// Start and end of the negotiation.
     pub(crate) began: Nanos,
     pub(crate) ended: Nanos,
     /// Whether some rank has no more data.

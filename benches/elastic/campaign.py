@@ -110,7 +110,7 @@ def arguments():
     add("--ranks", type=int, default=7, help="most ranks of a job at its start (%(default)s)")
     add("--faults", type=int, default=7, help="most faults of a job (%(default)s)")
     add("--hosts", type=int, default=1, help="most hosts; above 1 they are network namespaces")
-    add("--network", default="job", help="begin of their networks' names, at most 5 letters")
+    add("--network", default="job", help="beginning of their networks' names, at most 5 letters")
     add("--at-once", type=int, default=2, help="jobs at a time (%(default)s)")
     add("--only", type=lambda text: text.split(","), help="faults to draw from")
     add("--replay", type=int, metavar="NUMBER", help="only this job; writes no results")

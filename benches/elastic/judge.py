@@ -7,7 +7,7 @@ A step counts if no later generation has begun before it. The rules:
 - The steps that count are 1, 2, 3, …, each with the samples of all ranks.
 - In each epoch every sample was used; the only repetitions are those with which the last partition
   was filled, fewer than there are ranks.
-- The weights of every rank at the begin of a generation, and at the end of the job, are those of
+- The weights of every rank at the start of a generation, and at the end of the job, are those of
   one process that repeats these steps.
 """
 

@@ -84,7 +84,7 @@ pub(crate) struct Options {
     /// Steps without a change, of all runs together, for the false alarms of the table drift.
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) calm_steps: u64,
-    /// Most runs of a command, for the table commands.
+    /// Largest number of runs of a command, for the table commands.
     #[arg(long, default_value_t = 20)]
     pub(crate) runs: usize,
     /// Start each search at a setting of its own, drawn at random, for the table commands.

@@ -212,9 +212,7 @@ impl Autotune {
         if self.is_lost() {
             return Some(self.give_up());
         }
-        if self.search.session.contests() > contests {
-            self.keep_active(); // a job that is killed has spent its error
-        }
+        self.keep_spent(contests);
         self.act(action, tracer)
     }
 
@@ -234,6 +232,7 @@ impl Autotune {
             return None;
         }
         self.begun = true;
+        let contests = self.contests();
         let before = self.search.settings();
         let facts = match signature {
             Some(_) => self.facts_of(sample, tracer),
@@ -247,6 +246,7 @@ impl Autotune {
                 self.search.signature = signature;
             }
         }
+        self.keep_spent(contests);
         // The user's stop holds for the whole job.
         let key = signature.map(|signature| self.store.key(signature, &self.facts));
         if self.knobs.resets > 0 && key.is_some_and(|key| memory::is_stopped(&key)) {

@@ -83,6 +83,14 @@ impl Autotune {
         }
     }
 
+    /// Stores the state if a comparison has begun since there were `contests`: a job that is killed
+    /// has spent its error.
+    pub(super) fn keep_spent(&mut self, contests: u32) {
+        if self.search.session.contests() > contests {
+            self.keep_active();
+        }
+    }
+
     /// Keeps the samples since the verdicts for later runs. The file receives the search with a
     /// verdict that was trained for the most steps.
     pub(super) fn keep_unfinished(&mut self) {

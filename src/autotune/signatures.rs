@@ -119,7 +119,7 @@ impl Signatures {
         }
     }
 
-    /// Selects `signature` at the begin of tuning: the earlier choice was not typical of the job.
+    /// Selects `signature` at the start of tuning: the earlier choice was not typical of the job.
     pub(super) fn begin_with(&mut self, signature: u64) {
         self.ours = Some(signature);
     }

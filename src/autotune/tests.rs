@@ -346,6 +346,25 @@ fn the_page_learns_what_the_tuner_does_and_the_search_is_the_same() {
 }
 
 #[test]
+fn a_job_that_is_killed_in_its_first_comparison_has_spent_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.json");
+    let env = [("RONDE_AUTOTUNE_STATE", path.to_str().unwrap())];
+    let mut job = Job::new(&env);
+    assert!(!job.tune(800).kept_default);
+    drop(job);
+    let first = State::load(&path).unwrap();
+    for round in 1..3 {
+        let mut job = Job::new(&env);
+        (0..5).for_each(|_| job.step(800));
+        std::mem::forget(job);
+        let state = State::load(&path).unwrap();
+        assert_eq!(state.contests, first.contests + round);
+        assert_eq!(state.verdict, first.verdict);
+    }
+}
+
+#[test]
 fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.json");

@@ -47,7 +47,9 @@ impl Autotune {
         };
         self.signatures.turn_to(signature);
         let before = self.search.settings();
+        let contests = self.contests();
         self.put_in_charge(next, tracer);
+        self.keep_spent(contests);
         self.tell_search();
         self.tell_warnings();
         self.report();

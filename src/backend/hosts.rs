@@ -73,7 +73,7 @@ impl BetweenHosts {
         let (job, communicators) = match self.job.get() {
             None => {
                 // Each rank has two threads that may be busy at once, the cycle's and the engine's.
-                let patience = |ranks_here| super::local::patience(knobs, 2 * ranks_here);
+                let patience = |ranks_here| super::local::patience(knobs, 2 * ranks_here, None);
                 let (job, communicators) = match &self.carrier {
                     Carrier::Mpi(library) => hosts::mpi::connect_job(library, config, patience)?,
                     Carrier::Tcp(settings) => hosts::tcp::connect_job(settings, config, patience)?,
@@ -93,7 +93,8 @@ impl BetweenHosts {
                 transport,
                 data,
                 watch,
-            }) => (Some(transport), Some((data, watch))),
+                spin,
+            }) => (Some(transport), Some((data, watch, spin))),
             None => (None, None),
         };
         let lane = host_map.connect_inter_node(job, config, communicators)?;
@@ -108,9 +109,8 @@ impl BetweenHosts {
         let collective: Box<dyn Collective> = match data {
             // The hierarchical collective is created at the start, even if it is off: the settings
             // may change at any cycle.
-            Some((data, watch)) if spread.why_flat().is_none() => {
+            Some((data, watch, spin)) if spread.why_flat().is_none() => {
                 let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
-                let spin = super::local::patience(knobs, 2 * size).spin;
                 let intra_node = IntraNode {
                     collective: LocalCollective::new(data, rank, size, spin, watch),
                     rank,
@@ -194,13 +194,16 @@ impl HostMap {
         here.alarm = Some(Alarm(Arc::new(move || {
             heartbeat.check_with(outer.as_ref()).err()
         })));
-        let mut patience = super::local::patience(knobs, 2 * size);
-        if self.place > 0 {
-            // This waits for the first rank of the host, which may wait for another host. The
-            // heartbeat reports the rank that everyone waits for.
-            patience.warn_after = Duration::ZERO;
-            patience.give_up_after = None;
-        }
+        let patience = |cores| {
+            let mut patience = super::local::patience(knobs, 2 * size, cores);
+            if self.place > 0 {
+                // This waits for the first rank of the host, which may wait for another host. The
+                // heartbeat reports the rank that everyone waits for.
+                patience.warn_after = Duration::ZERO;
+                patience.give_up_after = None;
+            }
+            patience
+        };
         let data_bytes = match is_hierarchical {
             true => LocalCollective::required_bytes(size),
             false => 0,

@@ -21,15 +21,15 @@ pub(super) fn open(
     knobs: &Knobs,
 ) -> Result<Opened, Failure> {
     let (rank, size) = (config.rank, config.members.len());
-    let patience = patience(knobs, size);
     let data_bytes = LocalCollective::required_bytes(size);
+    let patience = |cores| patience(knobs, size, cores);
     let opened =
         LocalTransport::open(config, cache_words, data_bytes, patience).map_err(failure)?;
     let collective = LocalCollective::new(
         opened.data,
         rank,
         size,
-        patience.spin,
+        opened.spin,
         Arc::clone(&opened.watch),
     );
     Ok(Opened {
@@ -40,9 +40,11 @@ pub(super) fn open(
     })
 }
 
-/// Waiting times of a process set; each rank of this host uses `threads / ranks` cores.
-pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+/// Waiting times of a process set. The ranks of this host keep `threads` threads busy at once, on
+/// `cores` cores; `None`: on those of this rank.
+pub(super) fn patience(knobs: &Knobs, threads: usize, cores: Option<usize>) -> Patience {
+    let own = || std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores.unwrap_or_else(own);
     Patience {
         spin: if cores >= threads {
             SPIN

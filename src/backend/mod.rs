@@ -1,6 +1,7 @@
 //! Backend: selects shared memory, MPI or TCP for a job, and opens the transport and the collective
 //! of each process set.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::collective::Collective;
@@ -67,7 +68,10 @@ impl Backend {
                 }
                 .into());
             }
-            knobs::Backend::Auto | knobs::Backend::Local | knobs::Backend::Nccl => Reach::Local,
+            knobs::Backend::Auto | knobs::Backend::Local | knobs::Backend::Nccl => {
+                check_host(identity, &environment)?;
+                Reach::Local
+            }
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
@@ -149,12 +153,39 @@ fn between_hosts(knobs: &Knobs, identity: &Identity) -> Result<BetweenHosts, Err
 /// Whether a launcher that MPI knows has started this rank. `ronde run` may have been that
 /// launcher's way to do so.
 fn is_started_by_mpi(identity: &Identity, lookup: Lookup) -> bool {
+    let is_any_set = |names: &[&str]| names.iter().any(|name| lookup(name).is_some());
     match identity.source {
-        Source::OpenMpi | Source::Pmi | Source::Slurm => true,
-        Source::Horovod => ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"]
-            .into_iter()
-            .any(|variable| lookup(variable).is_some()),
+        Source::OpenMpi | Source::Pmi => true,
+        // Without a PMI, srun tells MPI nothing: scripts for torch start their ranks so.
+        Source::Slurm => is_any_set(&["PMI_RANK", "PMI_FD", "PMI_CONTROL_PORT", "PMIX_RANK"]),
+        Source::Horovod => is_any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"]),
         Source::Torchrun | Source::Single => false,
+    }
+}
+
+/// Checks the assumption that all ranks are on this host, which the variables `RANK` and
+/// `WORLD_SIZE` alone do not tell. Kubeflow's operator for torch sets no others.
+///
+/// # Errors
+/// Torch's rank 0 is on another host.
+fn check_host(identity: &Identity, lookup: Lookup) -> Result<(), StartError> {
+    let is_local_given = ["LOCAL_RANK", "LOCAL_WORLD_SIZE"].map(lookup) != [None, None];
+    if identity.source != Source::Torchrun || identity.size == 1 || is_local_given {
+        return Ok(());
+    }
+    let Some(master) = lookup("MASTER_ADDR") else {
+        return Ok(());
+    };
+    let is_here =
+        |address: SocketAddr| address.ip().is_loopback() || ronde_net::is_own_address(address.ip());
+    match ronde_net::resolve(&master, 0) {
+        Ok(addresses) if !addresses.iter().any(|address| is_here(*address)) => {
+            Err(StartError::NoLocalRank {
+                size: identity.size,
+                master,
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -163,4 +194,55 @@ fn open_gpu(local_rank: usize) -> Result<(), GpuError> {
     gpu::devices()
         .get(gpu::devices().ordinal_of(local_rank)?)
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks a variable up in `NAME=value NAME=value`.
+    fn lookup(environment: &str) -> impl Fn(&str) -> Option<String> + '_ {
+        move |name| {
+            let pairs = environment.split_whitespace();
+            let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
+            let found = pairs.find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.to_owned())
+        }
+    }
+
+    fn identity(environment: &str) -> Identity {
+        Identity::from_lookup(&lookup(environment)).expect("a rank")
+    }
+
+    #[test]
+    fn srun_without_a_pmi_is_no_launcher_of_mpi() {
+        let step = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 \
+                    SLURM_LOCALID=1 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2(x2)";
+        let is_by_mpi = |more: &str| {
+            let environment = format!("{step} {more}");
+            let identity = identity(&environment);
+            assert_eq!(identity.source, Source::Slurm);
+            is_started_by_mpi(&identity, &lookup(&environment))
+        };
+        assert!(!is_by_mpi("MASTER_ADDR=node1"));
+        assert!(is_by_mpi("MASTER_ADDR=node1 PMIX_RANK=1"));
+        assert!(is_by_mpi("PMI_FD=5"));
+    }
+
+    #[test]
+    fn ranks_without_local_ranks_are_refused_if_rank_0_is_on_another_host() {
+        let check = |environment: &str| {
+            let environment = format!("RANK=1 WORLD_SIZE=3 {environment}");
+            check_host(&identity(&environment), &lookup(&environment))
+        };
+        let refused = check("MASTER_ADDR=192.0.2.1")
+            .expect_err("that is no host")
+            .to_string();
+        assert!(refused.contains("MASTER_ADDR=192.0.2.1"), "{refused}");
+        for here in ["", "MASTER_ADDR=127.0.0.1", "MASTER_ADDR=localhost"] {
+            assert!(check(here).is_ok(), "{here}");
+        }
+        let local = "MASTER_ADDR=192.0.2.1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1";
+        assert!(check(local).is_ok());
+    }
 }

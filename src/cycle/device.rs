@@ -60,7 +60,7 @@ pub(super) struct Launches {
 struct Start {
     kind: OpKind,
     launched: Launched,
-    /// Begin of the launch; begin of opening the collective, if the launch opened it.
+    /// Start of the launch; start of opening the collective, if the launch opened it.
     began: Nanos,
     opened: Option<Nanos>,
     activities: &'static DeviceActivities,

@@ -116,7 +116,7 @@ pub(crate) struct Cycle {
     /// Number of the cycle that runs or ran last; the first is 1.
     number: u64,
     began: Nanos,
-    /// Begin of the last cycle; `None` before the first one, and if the cycle time has changed
+    /// Start of the last cycle; `None` before the first one, and if the cycle time has changed
     /// since.
     paced_from: Option<Nanos>,
     holding: hold::Holding,
@@ -146,7 +146,7 @@ pub(crate) struct Cycle {
     joined: bool,
     /// On rank 0: the next cycle is needed because ranks have joined in this one, or all have.
     awaits_joins: bool,
-    /// Begin of the cycle in which all ranks were first seen to have joined, until their joins
+    /// Start of the cycle in which all ranks were first seen to have joined, until their joins
     /// complete.
     all_joined_at: Option<Nanos>,
     groups: groups::Groups,

@@ -67,7 +67,7 @@ impl Cycle {
         let settings = self.agreed.settings();
         if self.number == 1 || self.settings.version != settings.version {
             if self.settings.cycle_time_ns != settings.cycle_time_ns {
-                self.paced_from = None; // this cycle's begin followed the former cycle time
+                self.paced_from = None; // this cycle's start followed the former cycle time
             }
             self.settings = settings;
             self.source.agreed(self.settings);

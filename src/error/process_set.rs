@@ -18,7 +18,7 @@ pub enum ProcessSetProblem {
         size: usize,
     },
     /// A rank occurs twice.
-    #[error("rank {rank} comes twice")]
+    #[error("rank {rank} is in the list twice")]
     Duplicate {
         /// The rank.
         rank: usize,

@@ -11,7 +11,7 @@ pub enum SettingsError {
     #[error(transparent)]
     Invalid(Arc<dyn std::error::Error + Send + Sync>),
     /// Change of the settings by a rank that may not change them, or to invalid values.
-    #[error("the settings are not changed: {reason}")]
+    #[error("the settings were not changed: {reason}")]
     Refused {
         /// Reason of the refusal.
         reason: String,

@@ -41,6 +41,18 @@ pub enum StartError {
         /// Number of ranks on this host.
         local_size: usize,
     },
+    /// The ranks have no local rank, and torch's rank 0 is on another host.
+    #[error(
+        "LOCAL_RANK and LOCAL_WORLD_SIZE are not set, which means that all {size} ranks are on this \
+         host, but MASTER_ADDR={master} is another one; set both for each rank: 0 and 1 where it is \
+         the only one on its host"
+    )]
+    NoLocalRank {
+        /// Number of ranks.
+        size: usize,
+        /// Host of torch's rank 0.
+        master: String,
+    },
     /// MPI was requested and cannot be used.
     #[error("RONDE_BACKEND=mpi: {0}")]
     NoMpi(Arc<dyn std::error::Error + Send + Sync>),

@@ -30,8 +30,7 @@ impl Device {
         }
     }
 
-    /// Marks the current end of `stream`. Recording the time, too, takes the driver half as long
-    /// again.
+    /// Marks the current end of `stream`. With the time, the driver takes 1.5 times as long.
     pub(crate) fn mark(self: &Arc<Self>, stream: Stream, is_timed: bool) -> Result<Mark, GpuError> {
         let idle = lock(&self.idle[usize::from(is_timed)]).pop(); // unlocked before calls of the driver
         let next = || self.moments.fetch_add(1, Ordering::SeqCst);

@@ -3,6 +3,8 @@
 //!
 //! One copy for each vector would take longer than a training step.
 
+use std::fmt;
+
 use super::{CudaVec, Entry, GpuError, Kernel, Stopwatch, Table};
 use crate::tensor::Element;
 
@@ -18,6 +20,14 @@ pub struct Shuttle {
     stretches: Vec<(u64, usize)>,
     /// Bytes of `here` that have been unloaded.
     unloaded: usize,
+}
+
+impl fmt::Debug for Shuttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shuttle")
+            .field("device", &self.ordinal)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shuttle {

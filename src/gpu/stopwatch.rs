@@ -1,5 +1,6 @@
 //! Stopwatch: durations of work on a device, by the device's clock.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,14 @@ use super::{Device, GpuError, Stream, devices};
 pub struct Stopwatch {
     pub(crate) device: Arc<Device>,
     pub(crate) stream: Stream,
+}
+
+impl fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopwatch")
+            .field("device", &self.device.ordinal)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Stopwatch {

@@ -136,9 +136,9 @@ pub(crate) fn connect_set(
     Ok(Communicators { control, data, set })
 }
 
-/// Number of the set in messages: equal on all its ranks, and of no other rendezvous of this
-/// context. `job_key` is what this rank calls the job, with which the names of its sets begin;
-/// other hosts may call it otherwise.
+/// Number of the set in messages: equal on all its ranks, and different from the other rendezvous of
+/// this context. `job_key` is this host's name of the job, with which the names of its sets begin;
+/// other hosts may use another name.
 fn set_key(job_key: &str, config: &RendezvousConfig) -> u64 {
     let name = config
         .job_key
@@ -163,8 +163,8 @@ async fn gather(
     let place = members
         .binary_search(&all.rank())
         .expect("this rank is a member");
-    // Everyone hears from everyone, by way of others: from then on, nobody waits long in the calls
-    // that block.
+    // After these messages every rank knows that all members have come, so the blocking calls below
+    // do not wait long.
     for distance in neighbours::distances(members.len()) {
         let to = members[(place + distance) % members.len()];
         let from = members[(place + members.len() - distance) % members.len()];

@@ -28,6 +28,8 @@ const LAUNCHERS: &[&str] = &[
     "prted",
     "orted",
     "hydra_pmi_proxy",
+    "mpispawn",
+    "palsd",
     "slurmstepd",
     "torchrun",
 ];
@@ -67,10 +69,10 @@ impl Processes for ProcessTable {
     }
 }
 
-/// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, or Slurm's job and step,
-/// with torchrun's run and port, or the address of torch's rank 0, of which there may be several in
-/// a step; or else the nearest launcher among the ancestors, or the parent. At most 64 bytes; a
-/// longer key is replaced by its hash (the first 128 bits of SHA-256).
+/// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, PALS's application, or
+/// Slurm's job and step, with torchrun's run and port, or the address of torch's rank 0, of which
+/// there may be several in a step; or else the nearest launcher among the ancestors, or the parent.
+/// At most 64 bytes; a longer key is replaced by its hash (the first 128 bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
 pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
@@ -95,6 +97,7 @@ fn named(lookup: Lookup, processes: &impl Processes) -> Option<String> {
     };
     let outer = lookup("PMIX_NAMESPACE")
         .map(|namespace| format!("pmix-{namespace}"))
+        .or_else(|| Some(format!("pals-{}", lookup("PALS_APID")?)))
         .or_else(step);
     // A step may be a shell, or belong to a launcher's daemon: several jobs can be in it.
     let hydra =

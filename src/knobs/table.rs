@@ -75,7 +75,8 @@ const fn joined<const N: usize>(first: &[Knob], second: &[Knob]) -> [Knob; N] {
 }
 
 knob_table! {
-    /// Most bytes fused into one collective; 0 turns fusion off. A larger tensor is sent alone.
+    /// Largest number of bytes fused into one collective; 0 turns fusion off. A larger tensor is
+    /// sent alone.
     fusion_threshold_bytes: u64 {
         env: "HOROVOD_FUSION_THRESHOLD",
         flag: Some(Flag { long: "fusion-threshold-mb", aliases: &["fusion-mb"], form: FlagForm::Megabytes }),
@@ -121,9 +122,10 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Most bytes fused into one collective of tensors on GPUs, if HOROVOD_FUSION_THRESHOLD is
-    /// larger. On a GPU the host runs ahead of the device, and a batch begins when the data of its
-    /// last tensor are ready. Where a step's tensors are on GPUs, the tuner changes this threshold.
+    /// Largest number of bytes fused into one collective of tensors on GPUs, if
+    /// HOROVOD_FUSION_THRESHOLD is larger. On a GPU the host runs ahead of the device, and a batch
+    /// begins when the data of its last tensor are ready. Where a step's tensors are on GPUs, the
+    /// tuner changes this threshold.
     gpu_fusion_threshold_bytes: u64 {
         env: "RONDE_GPU_FUSION_THRESHOLD",
         flag: Flag::value("gpu-fusion-threshold"),
@@ -218,7 +220,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Most samples that the tuner takes.
+    /// Largest number of samples that the tuner takes.
     autotune_max_samples: u32 {
         env: "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         flag: Flag::value("autotune-bayes-opt-max-samples"),
@@ -275,8 +277,8 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// JSON file in which rank 0 keeps the tuner's results. The next run of the same job begins
-    /// with its best settings, and a run of the same model on other ranks with the settings that it
-    /// suggests.
+    /// with its best settings. A run of the same model with other ranks uses its measurements as
+    /// prior knowledge.
     autotune_state: Option<PathBuf> {
         env: "RONDE_AUTOTUNE_STATE",
         flag: Flag::value("autotune-state"),

@@ -17,16 +17,16 @@ use super::pending::Pending;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {text}")]
 pub(crate) struct MpiError {
-    /// Its name in the standard.
+    /// Name of the function in the MPI standard.
     pub(crate) call: &'static str,
-    /// What MPI says of it.
+    /// MPI's error text.
     pub(crate) text: String,
 }
 
 /// Capacity for the text of an error; longer ones are cut.
 const ERROR_TEXT_BYTES: usize = 4096;
 
-/// What comes of beginning a call over memory `B`.
+/// Result of starting a call over memory `B`.
 type Started<B> = Result<Pending<B>, MpiError>;
 
 /// The return code of `call` as a value.
@@ -51,16 +51,16 @@ pub(super) fn check(table: &Table, call: &'static str, code: c_int) -> Result<()
     })
 }
 
-/// A length as MPI counts.
+/// Converts a length, or a rank, to MPI's integer type.
 ///
 /// # Panics
-/// Beyond 2 GiB: chunks are far smaller.
+/// If it is 2 GiB or more: chunks are far smaller.
 fn count(bytes: usize) -> c_int {
     c_int::try_from(bytes).expect("a chunk is smaller than 2 GiB")
 }
 
-/// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean
-/// something to MPI (`MPI_IN_PLACE` is 1 in Open MPI).
+/// Address of a buffer's bytes; null if it is empty, because the address of an empty vector may be a
+/// special value of MPI (`MPI_IN_PLACE` is 1 in Open MPI).
 fn address(buffer: &[u8]) -> *const u8 {
     if buffer.is_empty() {
         std::ptr::null()
@@ -69,7 +69,7 @@ fn address(buffer: &[u8]) -> *const u8 {
     }
 }
 
-/// Likewise.
+/// Like [`address`], writable.
 fn address_mut(buffer: &mut [u8]) -> *mut u8 {
     if buffer.is_empty() {
         std::ptr::null_mut()
@@ -107,11 +107,11 @@ impl<'a> Messages<'a> {
     }
 
     /// # Safety
-    /// `from` stays readable for `bytes` bytes until the message has gone, whatever comes of it.
+    /// `from` must stay readable for `bytes` bytes until the message is sent, even after an error.
     unsafe fn send(&mut self, from: *const u8, bytes: usize, to: usize) -> Result<(), MpiError> {
         let (table, raw, tag) = (self.comm.table, self.comm.raw, self.tag);
         if bytes == 0 {
-            return Ok(()); // nor does anybody expect it
+            return Ok(()); // the other rank posts no receive either
         }
         // SAFETY: the caller's promise.
         self.add("MPI_Isend", |request| unsafe {
@@ -120,7 +120,8 @@ impl<'a> Messages<'a> {
     }
 
     /// # Safety
-    /// Likewise `to`, which nobody else reads or writes.
+    /// `to` must stay writable for `bytes` bytes until the message is received, even after an error,
+    /// and must not be accessed otherwise.
     unsafe fn receive(&mut self, to: *mut u8, bytes: usize, from: usize) -> Result<(), MpiError> {
         let (table, raw, tag) = (self.comm.table, self.comm.raw, self.tag);
         if bytes == 0 {
@@ -153,7 +154,7 @@ pub(crate) struct Comm {
 }
 
 impl Comm {
-    /// Takes in a communicator that is this engine's alone: its errors are returned from now on.
+    /// Wraps a communicator that only this engine uses; its errors are returned from now on.
     ///
     /// # Safety
     /// `raw` is a live communicator of this process, which is never freed.
@@ -169,7 +170,7 @@ impl Comm {
         }
     }
 
-    /// Takes in a communicator that others use too: what comes of its errors is for them to say.
+    /// Wraps a communicator that other libraries use too; its error handler is not changed.
     ///
     /// # Safety
     /// As for [`new`](Self::new).

@@ -21,8 +21,9 @@ pub(crate) struct Contradiction {
 }
 
 impl Contradiction {
-    /// Of a process that takes itself for rank `own.0` of `own.1`, and MPI for `mpi.0` of `mpi.1`.
-    /// `library` is the text by which MPI's library identifies itself.
+    /// Error of a process that is rank `own.0` of `own.1` by the launcher's variables or the
+    /// program, and rank `mpi.0` of `mpi.1` in MPI. `library` is the text by which MPI's library
+    /// identifies itself.
     pub(crate) fn new(own: (usize, usize), mpi: (usize, usize), library: &str) -> Self {
         Self::of(own, mpi, library, &identity::environment)
     }
@@ -71,7 +72,8 @@ fn advice(source: Source, library: &str, mpi_size: usize) -> &'static str {
         }
         Source::Slurm => {
             "srun has not told this MPI of the job; choose what it understands, of those that srun --mpi=list shows \
-             (Open MPI: --mpi=pmix, MPICH: --mpi=pmi2), or start the job with mpirun"
+             (Open MPI: --mpi=pmix, MPICH: --mpi=pmi2), start the job with mpirun, or give the ranks an address for TCP \
+             (RONDE_TCP_SERVER, or MASTER_ADDR and MASTER_PORT)"
         }
         Source::Torchrun => {
             "torchrun does not start MPI, which ranks on several hosts need; start them with mpirun or srun"

@@ -16,7 +16,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// To be made on the thread that has initialized MPI, or that makes all calls at least. If MPI
+    /// Creates the session, on the thread that has initialized MPI or that makes all calls. If MPI
     /// is `ours`, errors of `MPI_COMM_WORLD` are returned from now on; otherwise the library that
     /// has initialized MPI decides.
     ///

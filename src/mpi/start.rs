@@ -1,4 +1,4 @@
-//! Begin and end of MPI in this process.
+//! Initialization and finalization of MPI in this process.
 
 #![allow(unsafe_code)] // calls to MPI; registers a function for the end of the process
 
@@ -12,10 +12,10 @@ use super::calls::{MpiError, check as check_code};
 use super::library::Mpi;
 use super::session::Session;
 
-/// Why MPI cannot be used in this process.
+/// Reason why MPI cannot be used in this process.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum MpiStartError {
-    /// Somebody else has initialized it for fewer threads.
+    /// Another library has initialized MPI with less thread support.
     #[error(
         "MPI was initialized by another library of this process with thread support {provided}, which does not allow a \
          second thread to call it; have that library ask for MPI_THREAD_MULTIPLE (mpi4py: mpi4py.rc.thread_level = \
@@ -25,7 +25,7 @@ pub(crate) enum MpiStartError {
         /// The level in force.
         provided: &'static str,
     },
-    /// It has come and gone.
+    /// MPI was finalized before.
     #[error(
         "MPI has been finalized in this process, and cannot be initialized again; create Ronde's context before"
     )]
@@ -36,16 +36,16 @@ pub(crate) enum MpiStartError {
          one another over the network"
     )]
     Silent {
-        /// How long it was waited for.
+        /// Time waited.
         waited_seconds: u64,
     },
     /// The first calls failed.
     #[error(transparent)]
     Call(#[from] MpiError),
-    /// No thread.
+    /// No thread could be started.
     #[error("no thread for MPI: {reason}")]
     Thread {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
     /// A former job over MPI lost a rank in this process.
@@ -55,7 +55,8 @@ pub(crate) enum MpiStartError {
     Broken,
 }
 
-/// Initializes MPI on the calling thread, unless somebody has done so for all threads.
+/// Initializes MPI on the calling thread, unless another library has initialized it with
+/// `MPI_THREAD_MULTIPLE`.
 pub(crate) fn initialize(mpi: &Mpi) -> Result<Session, MpiStartError> {
     let table = mpi.table;
     let ours = !flag(table, "MPI_Initialized", table.initialized)?;
@@ -81,7 +82,7 @@ pub(crate) fn initialize(mpi: &Mpi) -> Result<Session, MpiStartError> {
     Ok(Session::new(table, ours)?)
 }
 
-/// What one of the two functions says that may be called at any time.
+/// Returns the result of `MPI_Initialized` or `MPI_Finalized`, which may be called at any time.
 fn flag(
     table: &Table,
     call: &'static str,
@@ -93,10 +94,10 @@ fn flag(
     Ok(flag != 0)
 }
 
-/// Whether MPI can be used in this process, or can still be initialized.
+/// Checks that MPI can be used in this process, or can still be initialized.
 ///
 /// # Errors
-/// It is over.
+/// An earlier job has lost a rank, or MPI was finalized; MPI's.
 pub(crate) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
     if is_broken() {
         return Err(MpiStartError::Broken);
@@ -110,7 +111,7 @@ pub(crate) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
 /// Whether a rank was lost: `MPI_Finalize` would wait for it.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Says that this process's job has lost a rank.
+/// Records that this process's job has lost a rank.
 pub(crate) fn set_broken() {
     BROKEN.store(true, Ordering::Release);
 }
@@ -123,7 +124,7 @@ pub(crate) fn is_broken() -> bool {
 /// Whether the last job of this process has failed: its other ranks may wait elsewhere for long.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Says whether this process's job has failed, though no rank was lost.
+/// Records whether this process's job has failed, though no rank was lost.
 pub(crate) fn set_failed(has_failed: bool) {
     FAILED.store(has_failed, Ordering::Release);
 }
@@ -133,7 +134,7 @@ pub(crate) fn has_failed() -> bool {
     FAILED.load(Ordering::Acquire)
 }
 
-/// Has `finalize` called when the process ends, unless a rank was lost.
+/// Registers `finalize` to be called when the process ends, unless a rank was lost.
 pub(crate) fn finalize_at_exit(finalize: fn()) {
     // The process and its function: a process that it forks has the callback too, but not the
     // thread that the function waits for.

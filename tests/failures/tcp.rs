@@ -202,6 +202,7 @@ fn an_address_that_cannot_be_used_is_named_with_its_variable() {
             "no-such-host.invalid:7",
             "no-such-host.invalid has no address",
         ),
+        ("192.0.2.1:7", "set RONDE_TCP_SERVER to one that"),
     ];
     for (server, part) in cases {
         let Some(outputs) = refused(test, 1, &[("RONDE_TCP_SERVER", server), SIZE_2]) else {
@@ -219,7 +220,7 @@ fn a_rank_that_does_not_come_an_interface_and_a_secret_are_named() {
     let test = "tcp::a_rank_that_does_not_come_an_interface_and_a_secret_are_named";
     let file = std::env::current_exe().expect("a file of mode 0755");
     let cases = [
-        (SIZE_2, "rank 1 has not come within 2 s"),
+        (SIZE_2, "rank 1 has not connected to rank 0"),
         (
             ("HOROVOD_GLOO_IFACE", "eth99"),
             "HOROVOD_GLOO_IFACE: this host has no network interface eth99",

@@ -175,7 +175,7 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
                 .allreduce("same", tensor, ReduceOp::Sum)
                 .expect("in");
             let error = handle.wait().err().expect("refused").error;
-            // From another rank comes the begin of its text.
+            // From another rank comes the beginning of its text.
             let is_own = !matches!(error, Error::Peer(_));
             let text = error.to_string();
             assert!(

@@ -25,7 +25,7 @@ fn invalid_sets_are_refused_on_all_ranks_alike() {
             for (ranks, part) in [
                 (&[][..], "the list is empty"),
                 (&[1, 3], "rank 3 is not in the job"),
-                (&[1, 0, 1], "rank 1 comes twice"),
+                (&[1, 0, 1], "rank 1 is in the list twice"),
                 (&[2, 1, 0], "process set 0 has the same ranks"),
             ] {
                 assert!(refused(ranks).contains(part), "{}", refused(ranks));

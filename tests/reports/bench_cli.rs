@@ -228,7 +228,7 @@ fn tensors_are_on_a_gpu_for_each_rank() {
 fn two_ranks_on_one_gpu_are_told_what_to_do() {
     let output = on_pretended_gpus("--model many-small --steps 1", "1");
     let err = assert_failed(&output, 1, &["Duplicate GPU"]);
-    // Of another rank's error comes the begin of its text.
+    // Of another rank's error comes the beginning of its text.
     assert!(
         err.contains("NCCL_HOSTID") || err.contains("stopped after an error"),
         "{err}"

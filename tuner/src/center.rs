@@ -1,7 +1,7 @@
 //! Location and spread of step times: the Huber centre of one sample and the pooled noise of all,
 //! in logarithms; the mean and its standard error, for comparisons.
 //!
-//! A step time has a log-normal core and spikes (a few percent of the steps at half as long again).
+//! A step time has a log-normal core and spikes (a few percent of the steps, 1.5 times as long).
 //! The mean of the logs follows the spikes, the median wastes a third of the data; Huber's centre
 //! (P. Huber, Robust Statistics, ch. 3) does neither.
 
@@ -13,13 +13,13 @@ const CLIP_SPREADS: f64 = 1.5;
 const CLIP_ROUNDS: usize = 3;
 /// Keeps the clip width above zero where all steps are equal.
 const SPREAD_MIN: f64 = 1e-4;
-/// The least noise that is believed of a step, as a fraction of it.
+/// Lower limit of the noise of a step, as a fraction of it.
 pub(crate) const NOISE_FLOOR: f64 = 0.01;
 /// Variance of the Huber centre of n steps times n over the noise variance, on log-normal noise
 /// with 3 % spikes.
 pub(crate) const CENTER_INEFFICIENCY: f64 = 1.3;
 
-/// The median, NaN of nothing; the mean of the middle two for an even number of values.
+/// The median; NaN without values. For an even number of values, the mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     if values.is_empty() {
         return f64::NAN;
@@ -34,7 +34,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The mean, NaN of nothing.
+/// The mean; NaN without values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -46,7 +46,7 @@ pub(crate) fn squared_error(steps: &[f64]) -> f64 {
     squares / (count * (count - 1.0))
 }
 
-/// The Huber centre of log step times, NaN of nothing.
+/// The Huber centre of log step times; NaN without values.
 pub(crate) fn huber_center(values: &[f64]) -> f64 {
     let middle = median(values);
     let deviations: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();

@@ -1,5 +1,5 @@
-//! The crate's errors and warnings: an error is something the caller asked for that cannot be done,
-//! a warning something that went wrong inside and was survived.
+//! The crate's errors and warnings. An error is an invalid request of the caller; a warning is an
+//! internal failure after which the search continues.
 
 use thiserror::Error;
 
@@ -124,13 +124,14 @@ pub(crate) fn in_range(
     })
 }
 
-/// A failure inside the optimizer that was survived; the search goes on by the fallback that the
-/// text names.
+/// An internal failure of the optimizer. The search continues with the fallback that the text names.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The model's word could not be used.
-    #[error("the model is of no use ({reason}); the search goes on without it")]
+    /// The predictions of the model cannot be used.
+    #[error(
+        "the predictions of the model cannot be used ({reason}); the search continues without them"
+    )]
     ModelUnusable {
         /// Error in it.
         reason: String,

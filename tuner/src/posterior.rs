@@ -1,10 +1,10 @@
 //! Posterior of the whole surface after a finished search: the tuner's own surrogate, fitted after
 //! the fact.
 //!
-//! A log tells step times (or scores) of settings, rarely how far they are to be trusted. So the
-//! noise of a measurement is estimated with everything else: over a grid of noise levels, each
-//! level weighed by its prior and by how well the processes under it explain what was measured,
-//! repeated settings among it. What comes out is a mixture over noise levels and hyper-parameters.
+//! A log states step times (or scores) of settings, but rarely their errors. So the noise of a
+//! measurement is estimated together with the surface, over a grid of noise levels. Each level is
+//! weighted by its prior and by the likelihood of the measurements under it, repeated settings
+//! included. The result is a mixture over noise levels and hyper-parameters.
 //!
 //! ```
 //! use ronde_tuner::{Parameter, Posterior, Seen, Space};
@@ -53,11 +53,10 @@ const BADNESS_MAX: f64 = 1.5;
 pub struct Seen {
     /// The setting.
     pub point: Point,
-    /// ln(step time), up to a constant that all share: the logarithm of a score with its sign
-    /// turned will do.
+    /// ln(step time), up to a constant that all share: the negative logarithm of a score is accepted
+    /// too.
     pub log_time: f64,
-    /// Variance of `log_time` as far as it is known, 0 if it is not. What is estimated comes on
-    /// top.
+    /// Variance of `log_time` as far as it is known, 0 if it is not. The estimated variance is added.
     pub variance: f64,
 }
 

@@ -413,7 +413,7 @@ impl Session {
         push_latest(&mut self.warnings, warning);
     }
 
-    /// Ends the search without an adoption: nothing is promised.
+    /// Ends the search without an adoption: no setting is checked afterwards.
     fn finish(&mut self, reason: String) -> Action {
         match self.verdict(None, reason) {
             Some(verdict) => self.end_with(verdict, None),

@@ -1,10 +1,10 @@
 //! State of a search as a small JSON file: to be resumed after a restart, or taken as prior
-//! knowledge by a sibling job.
+//! knowledge by a related job.
 //!
 //! The file is meant to be read and compared by people: keys in a fixed order, settings by name,
-//! times in ms at six significant digits, no binary and no history. Settings are exact. Who wrote
-//! it is a map of strings that the caller makes up (model signature, ranks, hosts, transport,
-//! version); the caller also gives the date, since nothing here knows the time.
+//! times in ms at six significant digits, no binary and no history. Settings are exact. The key of
+//! the job that wrote it is a map of strings that the caller defines (model signature, ranks, hosts,
+//! transport, version); the caller also gives the date, since nothing here knows the time.
 //!
 //! ```
 //! use ronde_tuner::{Match, State};
@@ -55,7 +55,7 @@ pub struct State {
     pub ronde_tuner_state: u32,
     /// When it was written, in the caller's words.
     pub date: String,
-    /// Who wrote it.
+    /// Key of the job that wrote it: a map of strings that the caller defines.
     pub key: BTreeMap<String, String>,
     /// The setting in force at the start of the search: the default.
     pub start: Setting,

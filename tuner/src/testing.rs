@@ -1,5 +1,5 @@
-//! A made-up training job for the tests: log-normal noise, spikes, a slow first step after a
-//! change, and a drift beneath.
+//! Simulated training job for tests: log-normal noise, spikes, a slow first step after a change, and
+//! a slow drift.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

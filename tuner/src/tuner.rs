@@ -57,7 +57,7 @@ const IMPROVEMENT_MIN: f64 = 0.005;
 pub struct TunerConfig {
     /// Seed of every draw. Default 7.
     pub seed: u64,
-    /// Most settings that are sampled, the start setting among them; ≥ 1. Default 60.
+    /// Largest number of settings that are sampled, the start setting among them; ≥ 1. Default 60.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it, > 0; `None` (the default)
     /// estimates it from the steps.
@@ -128,7 +128,7 @@ pub struct Tuner {
     pub(crate) in_force: Option<Point>,
     /// Whether proposals contain the surface.
     pub(crate) tells_surface: bool,
-    /// Whether it has been said that the model is doubted, and that it could not be used.
+    /// Whether the warnings `ModelDoubted` and `ModelUnusable` have been given.
     pub(crate) model_doubted: bool,
     pub(crate) model_missed: bool,
 }

@@ -165,8 +165,8 @@ impl Dash {
         if !address.ip().is_loopback() {
             text += &format!(
                 "\nwarning: other machines can reach {address}, and the connection is not \
-                 encrypted: everybody on the way can read the token and the page. `ssh -L` to \
-                 127.0.0.1 is safer"
+                 encrypted: anyone who can observe the traffic can read the token and the page. \
+                 `ssh -L` to 127.0.0.1 is safer"
             );
         }
         text

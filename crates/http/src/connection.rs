@@ -14,8 +14,8 @@ use crate::{Answer, Limits, Response};
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 4096;
 
-/// Most bytes that a client may send after its request. They are not used; a client that sends more
-/// would keep the server's thread busy.
+/// Largest number of bytes that a client may send after its request. They are not used; a client
+/// that sends more would keep the server's thread busy.
 const SURPLUS_BYTES_MAX: usize = 64 << 10;
 
 /// An accepted connection.

@@ -86,6 +86,14 @@ pub enum NetError {
         /// The operating system's reason.
         reason: String,
     },
+    /// This process cannot listen at an address that is not its host's.
+    #[error("rank {rank} cannot listen on {address}, which is not an address of this host")]
+    NotOwnAddress {
+        /// This rank.
+        rank: usize,
+        /// The address.
+        address: SocketAddr,
+    },
     /// Rank 0 was not reached.
     #[error(
         "rank {rank} on {host} has not reached rank 0 at {address} within {waited_seconds} s: \
@@ -132,7 +140,7 @@ pub enum NetError {
     },
     /// Not all ranks have come.
     #[error(
-        "{} not come within {waited_seconds} s to rank 0 on {host} at {address}{}{}",
+        "{} not connected to rank 0 on {host} at {address} within {waited_seconds} s{}{}",
         who(missing),
         list_of(refused),
         loopback_hint(address, "some ranks are on other hosts")
@@ -283,7 +291,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "ranks [1, 3] have not come within 30 s to rank 0 on node1 at 127.0.1.1:29501; \
+            "ranks [1, 3] have not connected to rank 0 on node1 at 127.0.1.1:29501 within 30 s; \
              refused: a connection from 10.0.0.9 without the secret. 127.0.1.1 is a loopback \
              address of this host: if some ranks are on other hosts, use a name or an address that \
              all hosts can reach"

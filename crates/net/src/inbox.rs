@@ -11,8 +11,8 @@ use crate::inbound::Place;
 use crate::memory::{Memory, Slice};
 use crate::pending::Op;
 
-/// Most bytes of one channel that a rank sends to another beyond those that receives have taken:
-/// more than a collective operation has in flight, so that it is not delayed.
+/// Largest number of bytes of one channel that a rank sends to another beyond those that receives
+/// have taken: more than a collective operation has in flight, so that it is not delayed.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 
 /// Part of the window that a message uses beside its bytes, bytes.

@@ -269,7 +269,7 @@ impl Outbound {
 }
 
 impl Channel {
-    /// Most bytes of the next frame, if the window admits one.
+    /// Largest number of bytes of the next frame, if the window admits one.
     fn room(&self) -> Option<usize> {
         let send = self.queue.front()?;
         let free = WINDOW_BYTES - (self.used - self.freed);

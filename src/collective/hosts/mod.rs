@@ -46,7 +46,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Chunks of an allreduce.
 #[derive(Debug)]
 struct Pipeline {
-    /// Most bytes of a chunk.
+    /// Largest number of bytes of a chunk.
     bytes_max: usize,
     /// Number of chunks in flight.
     flights: usize,

@@ -87,7 +87,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         alarm: None,
     };
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(&config, 1, data_bytes, patience).expect("all come");
+    let opened = LocalTransport::open(&config, 1, data_bytes, |_| patience).expect("all come");
     let doorbell = opened.transport.doorbell();
     Cycle::new(Parts {
         members: (0..size).collect(),

@@ -27,7 +27,7 @@ pub(in crate::cycle) struct LaunchThrottle {
     on_stream: VecDeque<BatchMarks>,
 }
 
-/// Events at the begin and the end of a batch in flight.
+/// Events at the start and the end of a batch in flight.
 struct BatchMarks {
     began: Arc<Mark>,
     ended: Arc<Mark>,

@@ -110,7 +110,7 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     }
     if std::env::var(BLOCKING).is_ok_and(|value| value.trim() == "1") {
         tracing::warn!(
-            "{BLOCKING}=1: a rank that is lost while NCCL connects has the others wait for ever; unset it"
+            "{BLOCKING}=1: a rank that is lost while NCCL connects makes the others wait without limit; unset it"
         );
     }
     // SAFETY: loading NCCL runs its initializers, which are designed for that.

@@ -40,8 +40,8 @@ const LEFT_GRACE: Duration = Duration::from_secs(3);
 
 /// Tag of these messages.
 const TAG: u16 = 0;
-/// Process sets of which messages are kept until this rank has created them too, and those that it is
-/// remembered to have left.
+/// Limit of the process sets whose messages are kept until this rank has created them, and of the
+/// sets that are remembered as left.
 const OTHERS_MAX: usize = 1 << 12;
 
 /// What a process set's ring reaches on this rank.
@@ -73,7 +73,7 @@ pub(crate) struct Heartbeat {
     others: Mutex<Others>,
     /// The error that aborts all process sets.
     verdict: Mutex<Option<Error>>,
-    /// Cycles that those had entered of whom this rank hears directly.
+    /// For each rank that sends heartbeats to this rank, the last cycle that it has entered.
     heard: Mutex<HashMap<usize, u64>>,
     /// This rank needs nothing more.
     over: AtomicBool,
@@ -85,16 +85,16 @@ pub(crate) struct Heartbeat {
 /// State of a process set.
 struct Set {
     members: Arc<[usize]>,
-    /// Whom this rank tells of rings: a rank of each host that its own host tells.
+    /// Ranks to which this rank forwards requests: the first rank of each neighbouring host.
     next_hosts: Vec<usize>,
     /// Rung under the lock of the sets, so that it is not rung after its set was removed: it would
     /// keep the host's shared memory.
     bell: Arc<dyn Bell>,
-    /// The highest cycle that this rank has told them of.
+    /// Highest cycle that was forwarded to them.
     told: u64,
     /// Job ranks that have left it.
     left: Vec<usize>,
-    /// When this rank heard of the first of them.
+    /// Time at which the first departure was received.
     left_at: Option<Instant>,
 }
 
@@ -272,10 +272,10 @@ impl Heartbeat {
         }
     }
 
-    /// Why it is over for all, if it is.
+    /// Fails if the job has ended.
     ///
     /// # Errors
-    /// That.
+    /// The error that has ended it.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &*lock(&self.verdict) {
             Some(error) => Err(error.clone()),
@@ -283,19 +283,19 @@ impl Heartbeat {
         }
     }
 
-    /// Likewise, or what `alarm` says.
+    /// Like [`check`](Self::check), and also calls `alarm`.
     ///
     /// # Errors
-    /// That.
+    /// The error that has ended the job, or that of `alarm`.
     pub(crate) fn check_with(&self, alarm: Option<&Alarm>) -> Result<(), Error> {
         self.check()?;
         alarm.and_then(|alarm| (alarm.0)()).map_or(Ok(()), Err)
     }
 
-    /// Likewise, or who has left `set`.
+    /// Like [`check`](Self::check), and also fails if a member has left `set`.
     ///
     /// # Errors
-    /// The first such rank.
+    /// The error that has ended the job, or [`PeerError::Left`] with the first such rank.
     pub(crate) fn check_set(&self, set: u64) -> Result<(), Error> {
         self.check()?;
         match lock(&self.sets).get(&set).and_then(|set| set.left.first()) {
@@ -304,8 +304,9 @@ impl Heartbeat {
         }
     }
 
-    /// Asked now and then by who has waited for the members of `set` for `waited`, while no part of
-    /// the operation has completed for `quiet`. A member that has left may not be needed any more.
+    /// Checks a wait for the members of `set`; called regularly. `waited` is the duration of the
+    /// wait, and `quiet` the time since a part of the operation completed. A member that has left may
+    /// not be needed any more.
     ///
     /// # Errors
     /// The reason to give up.
@@ -319,8 +320,8 @@ impl Heartbeat {
         self.check_patience(set, waited)
     }
 
-    /// Asked now and then by who has waited for the members of `set` on its own host for `waited`:
-    /// one of them may wait for another host.
+    /// Checks a wait of `waited` for the members of `set` on this rank's host, one of which may wait
+    /// for another host.
     ///
     /// # Errors
     /// The reason to give up.
@@ -431,7 +432,7 @@ impl Heartbeat {
 
     // ---- on the engine's thread -----------------------------------------------------------------
 
-    /// Takes in what a neighbour says.
+    /// Processes a message of a neighbour.
     fn hear(&self, envelope: Envelope) {
         match envelope.message {
             Message::Beat { entered } => {

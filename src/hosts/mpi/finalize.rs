@@ -1,11 +1,12 @@
 //! Finalize: a last barrier of all ranks before `MPI_Finalize`, during which heartbeat messages are
 //! still received.
 //!
-//! `MPI_Finalize` waits for ranks that go on, busily; and a message that nobody has received is one
-//! that some MPIs warn of. So a rank that is done waits here first, and keeps receiving on the
-//! inboxes of its heartbeats. When all are here, finalizing should take no time. MPICH 4.0 over
-//! UCX's TCP at times never returns from it, a two-line program neither: a rank that is through
-//! does not answer those that still close their connections. So it is not waited for without end.
+//! `MPI_Finalize` waits for the other ranks and uses the CPU meanwhile, and some MPIs warn about
+//! messages that were not received. So a rank that has finished waits here first, and still receives
+//! the messages of its heartbeats. When all ranks have arrived, `MPI_Finalize` should return at once.
+//! MPICH 4.0 over UCX's TCP sometimes does not return from it, even in a program of three MPI calls:
+//! a rank that has finished does not answer those that still close their connections. So the wait
+//! has a limit.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Hello: the message with which ranks compare versions and settings at the rendezvous, and the
 //! first difference found.
 //!
-//! The version comes first in a message, for ever: it is how two versions of Ronde find out that
-//! they are two.
+//! The version is the first field in every version of the message, so that two versions of Ronde
+//! recognize each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub(super) struct Hello {
     pub(super) contract: JobContract,
 }
 
-/// What two ranks do not have in common.
+/// First difference between two ranks.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "rank {first_rank} on {first_host} has {what} {expected}, rank {rank} on {host} has {found}: give all ranks the same"
@@ -48,12 +48,12 @@ pub(crate) struct VersionMix {
 }
 
 impl Hello {
-    /// As it travels.
+    /// Encodes the message.
     pub(super) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("lengths are known")
     }
 
-    /// What all ranks said, in rank order, to `own`, which is rank `own_rank`'s.
+    /// Decodes the messages of all ranks, in rank order; `own` is the message of rank `own_rank`.
     ///
     /// # Errors
     /// Another version, or bytes that no version sends.

@@ -37,8 +37,8 @@ pub(crate) enum MpiRendezvousError {
     Malformed { rank: usize, bytes: usize },
 }
 
-/// Most bytes in which a rank introduces itself: its texts are settings and names of hosts and
-/// sets.
+/// Largest number of bytes in which a rank introduces itself: its texts are settings and names of
+/// hosts and sets.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
 /// Connects the ranks of the job. `patience` is called with the number of ranks on this host.

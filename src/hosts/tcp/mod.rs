@@ -27,6 +27,12 @@ enum TcpRendezvousError {
         error: NetError,
         variable: &'static str,
     },
+    /// Rank 0's address is not one of its host.
+    #[error(
+        "{error}: set RONDE_TCP_SERVER to one that the other hosts reach, or RONDE_SECRET_FILE, with which \
+         rank 0 listens on all interfaces"
+    )]
+    Address { error: NetError },
     /// The network interface cannot be used.
     #[error("{variable}: {error}")]
     Interface {
@@ -117,6 +123,9 @@ pub(crate) fn connect_job(
                     error,
                     variable: settings.port_variable(),
                 },
+                NotStarted::Failed(error @ NetError::NotOwnAddress { .. }) => {
+                    TcpRendezvousError::Address { error }
+                }
                 NotStarted::Failed(error @ NetError::WrongSecret { .. })
                     if !settings.has_secret_file() =>
                 {

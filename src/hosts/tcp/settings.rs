@@ -3,12 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ronde_net::{Destination, NetError, Secret};
 
 use crate::identity::Lookup;
 use crate::knobs::Knobs;
 use crate::rendezvous::RendezvousConfig;
+
+/// Time within which the name of rank 0's host must have an address, and pause between attempts.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(60);
+const RESOLVE_PAUSE: Duration = Duration::from_millis(500);
 
 /// A setting of the rendezvous over TCP is missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,16 +124,50 @@ impl TcpSettings {
         self.has_secret_file() && !is_loopback
     }
 
+    /// Whether rank 0 listens at a name that other hosts may use too.
+    fn is_of_other_hosts(&self) -> bool {
+        let is_address = self.host.starts_with('[') || self.host.parse::<IpAddr>().is_ok();
+        !self.has_secret_file() && !is_address && self.host != "localhost"
+    }
+
+    /// Returns rank 0's addresses. In Kubernetes, its name appears when its container runs.
+    fn resolve(&self, config: &RendezvousConfig) -> Result<Vec<SocketAddr>, NetError> {
+        let began = Instant::now();
+        let limit = config.start_timeout.min(RESOLVE_TIMEOUT);
+        let mut is_first = true;
+        loop {
+            let error = match ronde_net::resolve(&self.host, self.port) {
+                Ok(addresses) => return Ok(addresses),
+                Err(error) => error,
+            };
+            if began.elapsed() >= limit {
+                return Err(error);
+            }
+            if std::mem::take(&mut is_first) {
+                tracing::warn!("{error}; trying again for {} s", limit.as_secs());
+            }
+            std::thread::sleep(RESOLVE_PAUSE);
+        }
+    }
+
     /// Returns the configuration of this rank's mesh.
     ///
     /// # Errors
     /// A name without an address, an unknown interface, a secret that cannot be read.
     pub(super) fn mesh(&self, config: &RendezvousConfig) -> Result<ronde_net::Config, NetError> {
-        let addresses = ronde_net::resolve(&self.host, self.port)?;
+        let addresses = self.resolve(config)?;
         let own = self.interface.as_ref().map(|(name, _)| {
             move |server| ronde_net::interface_address(name, Destination::Server(server))
         });
         let (server, further, interface) = choose(addresses, config.rank, own)?;
+        if config.rank == 0 && server.ip().is_loopback() && self.is_of_other_hosts() {
+            tracing::warn!(
+                "{} is {} on this host, where only this host's ranks reach rank 0: give an address, or \
+                 RONDE_SECRET_FILE, with which rank 0 listens on all interfaces",
+                self.host,
+                server.ip()
+            );
+        }
         let secret = match &self.secret_file {
             Some(file) => Secret::from_file(file)?,
             None => Secret::of_job(&self.job),

@@ -160,8 +160,10 @@ impl Rank {
             alarm: None,
         };
         let opened =
-            LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), patience)
-                .expect("all come");
+            LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), |_| {
+                patience
+            })
+            .expect("all come");
         let queue = Arc::new(TensorQueue::new(
             rank,
             true,

@@ -236,7 +236,7 @@ fn local_round_trip_ns(bytes: usize) -> f64 {
             warn_after: Duration::ZERO,
             give_up_after: None,
         };
-        let opened = LocalTransport::open(&config, 1, 4096, patience).expect("both come");
+        let opened = LocalTransport::open(&config, 1, 4096, |_| patience).expect("both come");
         let mut transport = opened.transport;
         let (mut frames, mut frame) = (Vec::new(), vec![0; bytes]);
         median_ns(1_001, || {

@@ -15,7 +15,7 @@ pub(crate) struct HostsDoorbell {
 }
 
 impl HostsDoorbell {
-    /// For the process set that messages call `set`.
+    /// Creates the doorbell of the process set with the number `set` in messages.
     pub(super) fn new(heartbeat: &Arc<Heartbeat>, set: u64, local: Arc<dyn Doorbell>) -> Self {
         Self {
             heartbeat: Arc::clone(heartbeat),
@@ -39,7 +39,7 @@ impl Bell for HostsDoorbell {
 
 impl Doorbell for HostsDoorbell {
     fn ring(&self, cycle: u64) {
-        // Whoever of this host is the first to ring tells the other hosts.
+        // The first rank of this host that rings forwards the request to the other hosts.
         if Bell::rung(self, cycle) {
             self.heartbeat.ring(self.set, cycle);
         }
@@ -53,7 +53,7 @@ impl Doorbell for HostsDoorbell {
         self.local.eager(cycle, own);
     }
 
-    /// Whether every rank of this host would: a host enters when its own part holds.
+    /// Whether every rank of this host is eager: a host enters a cycle when its own ranks are.
     fn all_eager(&self, cycle: u64) -> bool {
         self.local.all_eager(cycle)
     }

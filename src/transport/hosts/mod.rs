@@ -43,7 +43,7 @@ use record::Record;
 
 /// After a rank of this host has given up, how long the heartbeat may take to report the reason.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is asked meanwhile.
+/// Interval of the checks during that time.
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One rank's end of the transport between hosts.
@@ -77,7 +77,7 @@ struct Memory {
 const ROUNDS_TAG: u16 = 0;
 /// Tag of the frames that are gathered.
 const GATHER_TAG: u16 = 1;
-/// Most bytes of one message of a gather: MPI counts them in 32 bits.
+/// Largest number of bytes of one message of a gather: MPI counts them in 32 bits.
 const PIECE_BYTES: usize = 1 << 30;
 
 impl HostsTransport {
@@ -133,7 +133,7 @@ impl HostsTransport {
         }
     }
 
-    /// This rank speaks for its host.
+    /// Whether this rank exchanges messages for its host.
     fn leads(&self) -> bool {
         self.places.hosts[self.places.own][0] == self.rank
     }
@@ -418,7 +418,8 @@ impl Transport for HostsTransport {
 
     fn leave(&mut self, because: Option<&Error>) {
         if !std::mem::replace(&mut self.left, true) {
-            // The heartbeat first: who hears of it from the host asks the heartbeat for the reason.
+            // The heartbeat first: a rank of this host that notices the departure asks the heartbeat
+            // for the reason.
             self.job.heartbeat.leave(self.set, self.is_world, because);
             if let Some(here) = &mut self.places.here {
                 here.leave(because);

@@ -33,7 +33,7 @@ pub(super) fn pack(frames: &[Vec<u8>]) -> Vec<u8> {
     lengths.chain(frames.iter().flatten().copied()).collect()
 }
 
-/// Most bytes of the packed frames of a host with `count` ranks.
+/// Largest number of bytes of the packed frames of a host with `count` ranks.
 pub(super) fn packed_bytes_max(count: usize) -> usize {
     count * (8 + FRAME_BYTES_MAX)
 }

@@ -70,8 +70,9 @@ pub(crate) enum RendezvousError {
     },
     /// Some ranks did not arrive in time.
     #[error(
-        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; check that they were started and \
-         read their output, or raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
+        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; check that they were started on this \
+         host and read their output. If they wait as well, set RONDE_JOB_ID to one value on all ranks. If they are slow, \
+         raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {
         /// Ranks that did not arrive.

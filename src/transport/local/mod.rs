@@ -8,12 +8,13 @@
 //! mapped, and raises a counter that the others wait on. The modules are: `rendezvous` (finds the
 //! ranks and creates the region), `layout` (its layout), `snapshot` and `mailbox` (blocks and
 //! frames of a cycle), `doorbell` (wake-ups), `peers` (detection of ranks that have died, left or
-//! fallen silent).
+//! fallen silent), `cores` (cores of the ranks).
 //!
 //! In a forked child all of this has no effect: the region is not mapped there, and dropping it
 //! does nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 
@@ -24,6 +25,7 @@ use crate::shm::{Area, Watch};
 use crate::transport::{Combine, Contribution, Doorbell, Transport, leave_when_dropped};
 
 mod client;
+mod cores;
 mod distribute;
 mod doorbell;
 mod error;
@@ -78,12 +80,15 @@ pub(crate) struct Opened {
     /// Check that the collective calls during its own waits, by set rank; its errors name job
     /// ranks.
     pub(crate) watch: Arc<dyn Watch>,
+    /// Time for which a wait spins before it sleeps.
+    pub(crate) spin: Duration,
 }
 
 impl LocalTransport {
     /// Runs the rendezvous with the other ranks and sets up the shared region: blocks of up to
     /// `cache_words` words of ready bits, and `data_bytes` bytes for the collective. Both numbers
-    /// must be equal on all ranks, and are compared.
+    /// must be equal on all ranks, and are compared. `patience` is called with the number of cores
+    /// of all ranks together, if the kernel tells it.
     ///
     /// # Errors
     /// Any [`RendezvousError`].
@@ -91,7 +96,7 @@ impl LocalTransport {
         config: &RendezvousConfig,
         cache_words: usize,
         data_bytes: usize,
-        patience: Patience,
+        patience: impl FnOnce(Option<usize>) -> Patience,
     ) -> Result<Opened, RendezvousError> {
         let layout = Layout {
             size: config.size(),
@@ -99,6 +104,7 @@ impl LocalTransport {
             data_bytes,
         };
         let connected = rendezvous::connect(config, &layout)?;
+        let patience = patience(cores::of(connected.peers.iter().map(|peer| peer.pid)));
         let parts = layout.split(&connected.region);
         let (rank, spin) = (config.rank, patience.spin);
         let set = parts.set;
@@ -142,6 +148,7 @@ impl LocalTransport {
             transport,
             data: parts.data,
             watch: peers,
+            spin,
         })
     }
 }

@@ -71,7 +71,7 @@ impl Network {
         self.clocks.iter().map(Cell::get).fold(0.0, f64::max)
     }
 
-    /// Most bytes that a host has received.
+    /// Largest number of bytes that a host has received.
     pub(crate) fn received_max(&self) -> usize {
         self.received
             .iter()

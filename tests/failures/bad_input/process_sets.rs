@@ -40,7 +40,7 @@ pub(crate) fn not_sets(context: &Context) {
         (
             &[2, 0, 2],
             ProcessSetProblem::Duplicate { rank: 2 },
-            "process set of ranks [2, 0, 2]: rank 2 comes twice",
+            "process set of ranks [2, 0, 2]: rank 2 is in the list twice",
         ),
         (
             &[2, 1, 0],

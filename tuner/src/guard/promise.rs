@@ -1,5 +1,5 @@
-//! The promise after an adoption: the candidate in force is compared with the default for the rest
-//! of the job.
+//! Checks after an adoption: the candidate in force is compared with the default for the rest of
+//! the job.
 //!
 //! Two quantities. The *body* is the relative difference of the mean step times with each step
 //! clipped at 1.25 times its own setting's median; pairs of visits update it. The *stalls* are what

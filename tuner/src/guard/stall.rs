@@ -16,7 +16,7 @@ pub(crate) const STALL_FREE: f64 = 1.25;
 /// before the start is in force for a while. A simulation bounds the cost of stalls before an
 /// adoption to 0.33 % of 3,000 steps and one stall.
 const LEDGER_MAX: f64 = 10.0;
-/// Number of rests after which the search ends.
+/// Largest number of rests after which a search resumes: the end of the next one ends it.
 const RESTS_MAX: u32 = 3;
 
 /// Number of steps and sum of stalls, for the default and for the other settings.

@@ -72,7 +72,7 @@ impl Groups {
         self.groups.len()
     }
 
-    /// Whether most measurements tell their own noise.
+    /// Whether most measurements state their own noise.
     pub(super) fn noise_is_known(&self) -> bool {
         let all = || self.groups.iter().flat_map(|group| &group.members);
         2 * all().filter(|member| member.1 > 0.0).count() > all().count()

@@ -6,8 +6,8 @@ const MOST: f64 = 0.5;
 const LEVELS: usize = 18;
 
 /// Prior of the noise: log-normal, median and standard deviation of the logarithm. Where nothing is
-/// known it is that of other people's logs, half of which are noisier than 3 %; where each
-/// measurement tells its own, there is little beside it.
+/// known it is that of other people's logs, half of which are noisier than 3 %; if each measurement
+/// states its noise, little is added to it.
 const UNKNOWN: (f64, f64) = (0.03, 1.0);
 const BESIDE_KNOWN: (f64, f64) = (0.004, 1.0);
 

@@ -78,7 +78,8 @@ impl Session {
         let measured: f64 = measured
             .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times), start_log))
             .sum();
-        // A stall in a discarded step is no more the search's fault than any other.
+        // The search does not cause stalls, so the part of a discarded step that is a stall is not
+        // charged to it.
         let capped = |(point, log_time): &(Point, f64)| {
             let known = self.known(point);
             log_time.min(known.map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()))

@@ -29,7 +29,7 @@ pub struct SessionConfig {
     /// Whether a sample ends early where it is clear that it is worse or better than the best.
     /// Default true; a user who fixes the steps per sample wants false.
     pub adaptive: bool,
-    /// Most settings that are sampled, the default among them; ≥ 1. Default 60.
+    /// Largest number of settings that are sampled, the default among them; ≥ 1. Default 60.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates
     /// it.
@@ -110,7 +110,7 @@ pub enum Action {
     /// is to be noticed.
     Finished(Box<Verdict>),
     /// The step time has changed since the verdict, and the session has begun to tune anew, from
-    /// the setting in force. Whatever model the caller has is of the past: the next ask wants a
-    /// fresh one.
+    /// the setting in force. A model that the caller made before is no longer valid: pass a new one
+    /// with the next ask.
     Drifted(Drift),
 }

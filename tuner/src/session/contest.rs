@@ -36,7 +36,7 @@ impl Contest {
         let how = match self.guard.difference() {
             _ if self.recorded => "confirmed after a restart",
             Some(difference) if difference.gain_pct()[0] <= 0.0 => {
-                "in force before, and not slower than the default"
+                "in force before, and faster so far, which was not proved"
             }
             _ => "faster than the default",
         };
@@ -217,9 +217,15 @@ impl Session {
         let Some(difference) = rejected.guard.difference() else {
             return Some("default kept: the comparison with it cost more than the budget".into());
         };
-        let [low, high] = difference.gain_pct().map(percent_text);
+        let gain = difference.gain_pct();
+        let what = match gain {
+            [_, high] if high < 0.0 => "the best other setting was slower in the comparison",
+            [low, _] if low > 0.0 => "the best other setting is faster by too little",
+            _ => "the comparison left in doubt whether the best other setting is faster",
+        };
+        let [low, high] = gain.map(percent_text);
         Some(format!(
-            "default kept, nothing to gain: the comparison left in doubt whether the best other setting is faster ({low} to {high} %)"
+            "default kept, nothing to gain: {what} ({low} to {high} %)"
         ))
     }
 }

@@ -1,4 +1,5 @@
-//! Detection of drift: two tests of whether the step time at one setting has changed for good.
+//! Detection of drift: two tests of whether the step time at one setting has changed
+//! permanently.
 //!
 //! The reference is all steps but the latest 48, at least 52, each clipped at 1.5 times their
 //! median. The sharp test: all of the latest 8 steps lie beyond a factor of 1.6 from the
@@ -11,7 +12,7 @@ use std::fmt;
 
 use crate::center::{mean, median};
 
-/// Steps of the reference before anything can be an alarm.
+/// Number of steps before an alarm is possible: 52 of the reference and the latest 48.
 const REFERENCE_STEPS: usize = 100;
 /// Steps are clipped at this multiple of the reference's median: above the shifts that matter,
 /// below a stall.

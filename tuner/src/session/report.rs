@@ -202,7 +202,7 @@ impl Session {
         self.measurements.drain(..).collect()
     }
 
-    /// Internal errors that the search survived since the last call.
+    /// Internal errors since the last call after which the search continued.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         self.warnings.drain(..).collect()
     }

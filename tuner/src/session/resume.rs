@@ -1,4 +1,5 @@
-//! Data of earlier runs: the state of this very job, that of a sibling, or the log of some run.
+//! Data of earlier runs: the state of this job or of a related one (equal model, other key), or the
+//! log of any run.
 
 use super::contest::Contest;
 use super::{Session, Stage};
@@ -167,7 +168,13 @@ impl Session {
             return;
         };
         if winner == self.tuner.start() {
-            self.recorded_default = Some((verdict.chosen_step_ms.ln(), state.date.clone()));
+            // The centre of its sample, as it will be compared: a verdict has means, with stalls.
+            let of_start = |sample: &&StateSample| {
+                state::point(self.space(), &sample.setting).is_ok_and(|point| point == winner)
+            };
+            let sample = state.samples.iter().find(of_start);
+            let recorded_ms = sample.map_or(verdict.chosen_step_ms, |sample| sample.step_ms);
+            self.recorded_default = Some((recorded_ms.ln(), state.date.clone()));
             return;
         }
         // The first visit follows the start-up.

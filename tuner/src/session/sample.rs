@@ -51,7 +51,7 @@ impl Session {
         let Some((center, variance)) = self.best_other() else {
             return false;
         };
-        // The minimum of two and the centre of five: neither is fooled by one spike.
+        // The minimum of two and the centre of five: one spike changes neither of them much.
         let (value, sds, share) = match *log_times.as_slice() {
             [first] => match self.discarded.last() {
                 Some((point, step)) if *point == self.setting => (first.min(*step), 4.0, 1.0),

@@ -94,7 +94,7 @@ impl Session {
         Action::Drifted(drift)
     }
 
-    /// Changes the verdict as the promise demands, and puts its setting in force.
+    /// Changes the verdict as the checks require, and puts its setting in force.
     fn on_change(&mut self, change: Change) -> Action {
         let Stage::Finished { verdict, watch, .. } = &mut self.stage else {
             return Action::Keep;

@@ -64,7 +64,7 @@ pub struct Proposal {
     pub model_weight: Option<f64>,
     /// Surface that the proposal is based on, if it was [requested](ProposalJob::with_surface).
     pub surface: Option<Surface>,
-    /// Internal errors that the search survived.
+    /// Internal errors after which the search continued.
     pub warnings: Vec<Warning>,
     /// Which ask this answers; an answer to an older one is ignored.
     pub(crate) ask: u32,

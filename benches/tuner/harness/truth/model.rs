@@ -10,7 +10,7 @@ const LAYER_LEAST_US: f64 = 8.0;
 pub(crate) struct Model {
     /// Bytes of each, in the order in which they become ready.
     pub(crate) bytes: Vec<u64>,
-    /// Ready time of each, µs after the begin of the backward pass.
+    /// Ready time of each, µs after the start of the backward pass.
     pub(crate) ready_us: Vec<f64>,
     /// Time of the forward pass, µs.
     pub(crate) forward_us: f64,

@@ -27,7 +27,7 @@ pub(crate) struct Simulation {
 /// Random numbers of a step, independent of the setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draws {
-    /// Phase of the background loop at the begin of the backward pass, in cycles, 0..1.
+    /// Phase of the background loop at the start of the backward pass, in cycles, 0..1.
     pub(crate) phase: f64,
     /// Relative delay of the slowest rank's computation.
     pub(crate) late: f64,
@@ -41,7 +41,7 @@ pub(crate) trait Watch {
     fn takes(&mut self, us: f64) -> f64 {
         us
     }
-    /// Tensor `index` can be reduced, µs since the begin of the step: `pending` on the first rank,
+    /// Tensor `index` can be reduced, µs since the start of the step: `pending` on the first rank,
     /// `ready` on the last.
     fn tensor(&mut self, _index: usize, _pending: f64, _ready: f64) {}
     /// A cycle began, negotiated, and begins to execute tensors.

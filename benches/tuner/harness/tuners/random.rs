@@ -9,7 +9,7 @@ use super::super::sampling::Sampling;
 use super::super::truth::Setting;
 use super::Tuner;
 
-/// Most samples.
+/// Largest number of samples.
 const SAMPLES_MOST: usize = 80;
 
 /// Random search.

@@ -1,7 +1,7 @@
 //! Line splitter: divides a stream of bytes into lines, whatever the sizes of the reads.
 
-/// Most bytes that are buffered until the end of a line; a longer line is cut into pieces of about
-/// this size.
+/// Largest number of bytes that are buffered until the end of a line; a longer line is cut into
+/// pieces of about this size.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Unfinished line of a stream. `\n`, `\r` and `\r\n` all end a line, so that progress bars are

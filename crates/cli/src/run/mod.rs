@@ -25,6 +25,7 @@ mod ssh;
 mod stream;
 mod threads;
 mod wait;
+mod watch;
 
 pub(crate) use elastic::ElasticError;
 pub use elastic::{ELASTIC_AGENT, elastic_agent_main};

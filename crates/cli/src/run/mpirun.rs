@@ -52,7 +52,7 @@ pub(crate) enum MpirunError {
     Unknown { said: String },
     #[error("Hydra's mpirun has no equivalent of {flag}; pass its own option with --mpi-args")]
     Flag { flag: &'static str },
-    #[error("cannot become mpirun: {source}")]
+    #[error("cannot execute mpirun: {source}")]
     Exec { source: io::Error },
     #[error("--mpi-args: {text:?} has an open quote")]
     Quote { text: String },
@@ -94,8 +94,8 @@ pub(super) struct MpiFlags {
     #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::Other)]
     binding_args: Option<String>,
-    /// Start the ranks through ssh, without MPI, and connect them over TCP; with --mpi: have MPI
-    /// use TCP between hosts
+    /// Start the ranks through ssh, without MPI, and connect them over TCP; with --mpi: MPI uses
+    /// TCP between hosts
     #[arg(long)]
     pub(super) tcp: bool,
     /// Port of ssh on the other hosts

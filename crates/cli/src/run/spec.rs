@@ -123,7 +123,7 @@ impl LaunchError {
 
     /// Error of a message to the guard process.
     pub(super) fn guard(source: io::Error) -> LaunchError {
-        let action = "talk to the guard process";
+        let action = "send a message to the guard process";
         LaunchError::System { action, source }
     }
 

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most bytes of one read.
+/// Largest number of bytes of one read.
 pub(super) const READ_BYTES: usize = 16 << 10;
 
 /// Pipe whose lines are read.

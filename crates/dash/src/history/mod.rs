@@ -20,7 +20,7 @@ use tail::{Part, Tail};
 /// Most entries of each list.
 const ENTRIES_MAX: usize = 400;
 
-/// Most bytes of a text.
+/// Largest number of bytes of a text.
 const TEXT_MAX: usize = 1000;
 
 /// History of a job.

@@ -8,7 +8,7 @@ use crate::{Measure, Measured, Place, Surface};
 
 /// Most levels of an axis.
 const LEVELS_MAX: usize = 64;
-/// Most settings that were tried; further ones are left out.
+/// Largest number of tried settings; further ones are left out.
 const TRIED_MAX: usize = 512;
 
 /// Heat map.

@@ -1,5 +1,6 @@
 //! The list of connections: how they begin and how they end.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use mio::net::TcpStream;
@@ -21,10 +22,14 @@ const NOTES_MAX: usize = 8;
 impl Core {
     /// Listens on `address`.
     pub(crate) fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        let failed = |error: std::io::Error| NetError::Listen {
-            rank: self.config.rank,
-            address,
-            reason: error.to_string(),
+        let rank = self.config.rank;
+        let failed = |error: std::io::Error| match error.kind() {
+            ErrorKind::AddrNotAvailable => NetError::NotOwnAddress { rank, address },
+            _ => NetError::Listen {
+                rank,
+                address,
+                reason: error.to_string(),
+            },
         };
         let mut listener = address::listener(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;

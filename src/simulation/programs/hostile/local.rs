@@ -125,7 +125,7 @@ fn play_rank(
             give_up_after: Some(LIMIT),
         };
         let data_bytes = LocalCollective::required_bytes(members.len());
-        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, patience)
+        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, |_| patience)
             .expect("all come");
         let size = members.len();
         let collective =

@@ -64,7 +64,8 @@ pub(super) fn on_ranks<T: Send>(
                     // only sleep.
                     let spin = Duration::from_micros(if size == 2 { 20 } else { 0 });
                     let patience = Patience { spin, ..PATIENCE };
-                    let opened = LocalTransport::open(&config, WORDS, 1 << 16, patience).unwrap();
+                    let opened =
+                        LocalTransport::open(&config, WORDS, 1 << 16, |_| patience).unwrap();
                     body(opened.transport)
                 })
             })
@@ -351,7 +352,7 @@ fn a_silent_rank_is_given_up_on_at_the_limit() {
             give_up_after: Some(Duration::from_secs(1)),
             ..PATIENCE
         };
-        LocalTransport::open(&config, WORDS, 0, patience)
+        LocalTransport::open(&config, WORDS, 0, |_| patience)
             .unwrap()
             .transport
     };

@@ -49,7 +49,7 @@ fn open(config: &RendezvousConfig, rank: usize) -> LocalTransport {
         rank,
         ..config.clone()
     };
-    LocalTransport::open(&config, WORDS, 1 << 20, PATIENCE)
+    LocalTransport::open(&config, WORDS, 1 << 20, |_| PATIENCE)
         .unwrap()
         .transport
 }
@@ -223,7 +223,7 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
         give_up_after: Some(Duration::from_secs(3)),
         ..PATIENCE
     };
-    let mut transport = LocalTransport::open(&config, WORDS, 1 << 20, patience)
+    let mut transport = LocalTransport::open(&config, WORDS, 1 << 20, |_| patience)
         .unwrap()
         .transport;
     cycle_on(&mut transport, 1, 5).unwrap();
@@ -277,7 +277,7 @@ fn limits(config: &RendezvousConfig) {
             ..before
         };
         setrlimit(resource, lower).unwrap();
-        let outcome = LocalTransport::open(config, WORDS, 128 << 20, PATIENCE);
+        let outcome = LocalTransport::open(config, WORDS, 128 << 20, |_| PATIENCE);
         setrlimit(resource, before).unwrap();
         let error = outcome.map(|_| ()).unwrap_err();
         assert!(matches!(error, RendezvousError::Memory { .. }), "{error}");

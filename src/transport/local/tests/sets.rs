@@ -28,7 +28,7 @@ fn set_of(
 }
 
 fn open(config: &RendezvousConfig) -> LocalTransport {
-    LocalTransport::open(config, WORDS, 1 << 16, PATIENCE)
+    LocalTransport::open(config, WORDS, 1 << 16, |_| PATIENCE)
         .unwrap()
         .transport
 }

@@ -40,7 +40,7 @@ const TRUE_STEPS: usize = 24;
 /// A job.
 #[derive(Clone, Debug)]
 pub(crate) struct Foreign {
-    /// Bytes of each gradient, in the order of the backward pass, and its time after the begin of
+    /// Bytes of each gradient, in the order of the backward pass, and its time after the start of
     /// the backward pass on a rank of usual speed, µs.
     pub(crate) bytes: Vec<u64>,
     at_us: Vec<f64>,

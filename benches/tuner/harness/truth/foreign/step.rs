@@ -13,7 +13,7 @@ use crate::harness::truth::Setting;
 /// Random numbers of a step that do not depend on the setting.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
-    /// Phase of the cycles at the begin of the backward pass, in cycles, 0..1.
+    /// Phase of the cycles at the start of the backward pass, in cycles, 0..1.
     pub(super) phase: f64,
     /// Factor on each rank's computation, and its wait for input, µs.
     factor: Vec<f64>,

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the last output of processes that the program left behind.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Most bytes that are read from the program.
+/// Largest number of bytes that are read from the program.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Where the hosts come from.

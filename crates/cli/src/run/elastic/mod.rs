@@ -57,7 +57,7 @@ pub(super) struct ElasticFlags {
     #[arg(long, value_name = "N")]
     reset_limit: Option<u64>,
     /// Shortest and longest time in seconds for which a host that failed gets no new ranks; the
-    /// time doubles with each failure [default: it gets none any more]
+    /// time doubles with each failure [default: it gets no new ranks]
     #[arg(long, num_args = 2, value_names = ["MIN", "MAX"])]
     blacklist_cooldown_range: Option<Vec<u64>>,
 }

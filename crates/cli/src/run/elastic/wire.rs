@@ -185,10 +185,14 @@ fn parse_member(text: &str) -> Option<MemberId> {
     text.parse().ok().map(MemberId)
 }
 
-/// Reads `c3`, exit code 3, or `s9`, signal 9.
+/// Reads `c3`, exit code 3, `s9`, signal 9, or `u10`, unknown by error 10.
 fn parse_exit(text: &str) -> Option<Exit> {
     if let Some(code) = text.strip_prefix('c') {
         return code.parse().ok().map(Exit::Code);
+    }
+    if let Some(error) = text.strip_prefix('u') {
+        let error = error.parse().ok().filter(|error| *error > 0)?;
+        return Some(Exit::Unknown(error));
     }
     let signal = text.strip_prefix('s')?.parse().ok()?;
     (1..=64).contains(&signal).then_some(Exit::Signal(signal))
@@ -240,6 +244,7 @@ impl fmt::Display for Report {
             Report::Silent(member) => write!(f, "n{}", member.0),
             Report::Ended(member, Exit::Code(code)) => write!(f, "x{} c{code}", member.0),
             Report::Ended(member, Exit::Signal(signal)) => write!(f, "x{} s{signal}", member.0),
+            Report::Ended(member, Exit::Unknown(error)) => write!(f, "x{} u{error}", member.0),
             Report::Cleared(member) => write!(f, "z{}", member.0),
             Report::Output(member, target, bytes) => {
                 let text = String::from_utf8_lossy(bytes);
@@ -279,6 +284,7 @@ mod tests {
             Report::Silent(MEMBER),
             Report::Ended(MEMBER, Exit::Code(0)),
             Report::Ended(MEMBER, Exit::Signal(9)),
+            Report::Ended(MEMBER, Exit::Unknown(10)),
             Report::Cleared(MEMBER),
             Report::Output(MEMBER, Target::Stderr, b"a b".to_vec()),
             Report::Output(MEMBER, Target::Stdout, Vec::new()),
@@ -305,6 +311,7 @@ mod tests {
             "x3 c256",
             "x3 s0",
             "x3 s65",
+            "x3 u0",
             "z-1",
             "o",
             "o3",

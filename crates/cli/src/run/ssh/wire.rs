@@ -35,7 +35,7 @@ pub(in super::super) const HELLO: &str = "ronde agent ";
 /// Longest line that an agent accepts: an environment has at most a few MiB.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Most bytes that [`output_prefix`] adds to a line.
+/// Largest number of bytes that [`output_prefix`] adds to a line.
 pub(in super::super) const PREFIX_BYTES_MAX: usize = 32;
 
 /// Part of a job for one host. It has no `Debug` text, because it contains the secret.
