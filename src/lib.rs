@@ -43,6 +43,9 @@
 //!
 //! Linux only. All ranks get the same bits, whatever the fusion and the order of arrival.
 
+// Types of programs that hold these derive `Debug`, and `unwrap_err` needs it.
+#![warn(missing_debug_implementations)]
+
 mod adasum;
 mod autotune;
 mod backend;

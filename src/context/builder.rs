@@ -114,7 +114,7 @@ impl Builder {
         self
     }
 
-    /// Joins the job.
+    /// Joins the job. Blocks the thread as [`Context::from_env`] does.
     ///
     /// # Errors
     /// As for [`Context::from_env`].

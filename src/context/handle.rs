@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // a stream of the caller
 
+use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -24,6 +25,14 @@ use crate::tensor::Device;
 pub struct RawHandle {
     pub(crate) engine: Arc<Engine>,
     pub(crate) ticket: Arc<Ticket>,
+}
+
+impl fmt::Debug for RawHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawHandle")
+            .field("is_done", &self.is_done())
+            .finish_non_exhaustive()
+    }
 }
 
 impl RawHandle {
@@ -127,6 +136,15 @@ pub struct Handle<B: Buffer, R: Returned<B> = B> {
     result: PhantomData<fn() -> R>,
 }
 
+impl<B: Buffer, R: Returned<B>> fmt::Debug for Handle<B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the buffer: other threads write it while the operation runs.
+        f.debug_struct("Handle")
+            .field("is_done", &self.is_done())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<B: Buffer, R: Returned<B>> Handle<B, R> {
     pub(super) fn new(buffer: B, raw: RawHandle) -> Self {
         Self {
@@ -223,6 +241,15 @@ impl<B: Send + 'static> Drop for FreedElsewhere<B> {
 #[must_use = "the results come from `wait` or `.await`"]
 pub struct GroupHandle<B: Buffer, R: Returned<B> = B> {
     handles: Vec<Handle<B, R>>,
+}
+
+impl<B: Buffer, R: Returned<B>> fmt::Debug for GroupHandle<B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupHandle")
+            .field("tensors", &self.handles.len())
+            .field("is_done", &self.is_done())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<B: Buffer, R: Returned<B>> GroupHandle<B, R> {

@@ -1,6 +1,7 @@
 //! Public interface of the runtime: a [`Context`] for the rank, a [`ProcessSet`] for some of the
 //! job's ranks, and a [`Handle`] for each tensor in flight.
 
+use std::fmt;
 use std::ops::Deref;
 
 mod builder;
@@ -41,7 +42,9 @@ use registry::Registry;
 /// are ready on all ranks, fuses and combines them. Threads may share a context.
 ///
 /// A context dereferences to the [`ProcessSet`] of all ranks, whose methods are the operations. Its
-/// own methods concern the whole job.
+/// own methods concern the whole job. A context itself cannot be cloned: `context.clone()` is a clone
+/// of that process set, and does not keep the rank in the job. Its operations fail with
+/// [`Error::ShutDown`] after the context has been shut down or dropped.
 ///
 /// ```
 /// use ronde::{Context, ReduceOp};
@@ -68,10 +71,30 @@ impl Deref for Context {
     }
 }
 
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("rank", &self.rank())
+            .field("size", &self.size())
+            .field("backend", &self.backend())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Context {
     /// Joins the job that the environment describes: rank and size from the launcher's variables,
     /// settings from `HOROVOD_*` and `RONDE_*` ([`crate::knobs`]). Without a launcher the job has
     /// one rank.
+    ///
+    /// It blocks the thread until all ranks have arrived, at most for `HOROVOD_START_TIMEOUT`; in
+    /// asynchronous code, call it with `spawn_blocking`.
+    ///
+    /// # Logging
+    /// If the program has no global `tracing` subscriber, this sets one. It prints the events of
+    /// Ronde and of the program as lines in Horovod's form, from the level `HOROVOD_LOG_LEVEL` on
+    /// (warnings by default), and a later `tracing_subscriber::fmt::init()` panics. A program with
+    /// its own subscriber sets it before this call, or calls `Context::builder().without_logging()`
+    /// and then [`build`](Builder::build).
     ///
     /// # Errors
     /// Contradicting or invalid variables, ranks that do not arrive in time or have another
@@ -128,7 +151,8 @@ impl Context {
 
     /// Adds the process set of `ranks`. Every rank calls it, members or not, with the same ranks
     /// and in the same order as other calls that add or remove process sets. It returns when all
-    /// ranks have called it. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
+    /// ranks have called it, and blocks the thread until then; in asynchronous code, call it with
+    /// `spawn_blocking`. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
     /// The rendezvous of the members may take `HOROVOD_START_TIMEOUT`, or half of
     /// `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` if that is set and smaller. If a member is silent for
@@ -157,7 +181,7 @@ impl Context {
     }
 
     /// Removes a process set. Every rank calls it, members or not; it returns when all ranks have
-    /// called it.
+    /// called it, and blocks the thread as [`add_process_set`](Self::add_process_set) does.
     ///
     /// # Errors
     /// Process sets that are fixed, the set of all ranks, a set that was removed before, and
@@ -207,8 +231,8 @@ impl Context {
     /// # use ronde::{Context, Error, ReduceOp};
     /// let context = Context::builder().alone().build()?;
     /// context.abort("the launcher has ended");
-    /// let refused = context.allreduce("x", vec![1.0f32], ReduceOp::Sum).err();
-    /// assert!(matches!(refused.unwrap().error, Error::Aborted { .. }));
+    /// let refused = context.allreduce("x", vec![1.0f32], ReduceOp::Sum).unwrap_err();
+    /// assert!(matches!(refused.error, Error::Aborted { .. }));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn abort(&self, reason: &str) {
@@ -222,7 +246,8 @@ impl Context {
     /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with
     /// [`PeerError::Left`](crate::error::PeerError::Left) on ranks that still wait for this one.
     /// Waits up to 10 s for an operation that other ranks delay; the rank then leaves when that
-    /// operation ends. Dropping the context does the same.
+    /// operation ends. Dropping the context does the same. Both block the thread; in asynchronous
+    /// code, call this with `spawn_blocking`.
     pub fn shutdown(mut self) {
         self.leave();
     }
@@ -262,8 +287,57 @@ impl Context {
     }
 }
 
+/// Leaves the job as [`shutdown`](Context::shutdown) does, and blocks the thread for as long.
 impl Drop for Context {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tensor::ReduceOp;
+
+    fn alone() -> Context {
+        let builder = Context::builder().alone().without_logging();
+        builder.build().expect("a job of one rank starts")
+    }
+
+    #[test]
+    fn types_of_the_interface_print_in_a_line() {
+        let context = alone();
+        assert_eq!(
+            format!("{context:?}"),
+            "Context { rank: 0, size: 1, backend: \"local\", .. }"
+        );
+        assert_eq!(
+            format!("{:?}", context.clone()),
+            "ProcessSet { id: 0, rank: Some(0), size: 1, .. }"
+        );
+        let tensors = vec![vec![0.5f32]; 2];
+        let group = context.grouped_allreduce("layer", tensors, ReduceOp::Sum);
+        let group = group.expect("nothing is in flight");
+        while !group.is_done() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(
+            format!("{group:?}"),
+            "GroupHandle { tensors: 2, is_done: true, .. }"
+        );
+        let handle = &group.into_handles()[0];
+        assert_eq!(format!("{handle:?}"), "Handle { is_done: true, .. }");
+        context.scope(|scope| {
+            assert_eq!(format!("{scope:?}"), "Scope { set: 0, tensors: 0, .. }");
+        });
+    }
+
+    #[test]
+    fn a_clone_does_not_keep_the_rank_in_the_job() {
+        let context = alone();
+        let set: ProcessSet = context.clone();
+        context.shutdown();
+        let refused = set.allreduce("x", vec![0.5f32], ReduceOp::Sum).unwrap_err();
+        assert!(refused.error.is_shut_down(), "{refused:?}");
     }
 }

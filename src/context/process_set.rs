@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -49,6 +50,16 @@ pub(super) struct Inner {
 pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for ProcessSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessSet")
+            .field("id", &self.id())
+            .field("rank", &self.rank())
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ProcessSet {

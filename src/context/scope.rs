@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // submits borrowed memory; the scope waits for the operations
 
 use std::cell::RefCell;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -27,6 +28,23 @@ pub struct Scope<'scope, 'env: 'scope> {
 pub struct ScopedHandle<'scope> {
     engine: &'scope Engine,
     ticket: Arc<Ticket>,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("set", &self.set.id())
+            .field("tensors", &self.in_flight.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ScopedHandle<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedHandle")
+            .field("is_done", &self.is_done())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ScopedHandle<'_> {

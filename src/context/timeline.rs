@@ -42,7 +42,7 @@ impl Context {
     }
 
     /// Begins to record a timeline into the file `path`, on all ranks from the same cycle on. With
-    /// `mark_cycles`, the begin of each cycle is recorded. A running recording is closed first; a
+    /// `mark_cycles`, the start of each cycle is recorded. A running recording is closed first; a
     /// recording into the same file continues. Needs `HOROVOD_TIMELINE` on every rank: a file,
     /// which is recorded from the beginning, or `DYNAMIC`.
     ///

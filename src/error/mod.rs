@@ -17,6 +17,8 @@
 //! assert_eq!(lost_rank(&error), Some(4));
 //! ```
 
+use std::fmt;
+
 mod argument;
 mod device;
 mod gpu;
@@ -43,7 +45,10 @@ pub(crate) use start::{Failure, failure};
 
 /// Any error between a submission and its result. Cloneable, because the loss of one peer fails
 /// every pending tensor.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// `{:?}` prints the text, as `{}` does, because that is what a program shows whose `main` returns
+/// an error. `{:#?}` prints variant and fields.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Another rank is lost: no further operation is possible in this context.
@@ -95,6 +100,33 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        let mut variant = |name, inner: &dyn fmt::Debug| f.debug_tuple(name).field(inner).finish();
+        match self {
+            Self::Peer(error) => variant("Peer", error),
+            Self::Argument(error) => variant("Argument", error),
+            Self::Negotiation(error) => variant("Negotiation", error),
+            Self::ProcessSet(error) => variant("ProcessSet", error),
+            Self::Device(error) => variant("Device", error),
+            Self::Limit(error) => variant("Limit", error),
+            Self::Settings(error) => variant("Settings", error),
+            Self::Start(error) => variant("Start", error),
+            Self::ShutDown => f.write_str("ShutDown"),
+            Self::Aborted { reason } => f.debug_struct("Aborted").field("reason", reason).finish(),
+            Self::Forked => f.write_str("Forked"),
+            Self::Internal { rank, message } => f
+                .debug_struct("Internal")
+                .field("rank", rank)
+                .field("message", message)
+                .finish(),
+        }
+    }
+}
+
 impl Error {
     /// Whether the job has lost a rank, for whatever reason: no further operation is possible in
     /// this context.
@@ -124,5 +156,54 @@ impl Error {
 impl From<Mismatch> for Error {
     fn from(mismatch: Mismatch) -> Self {
         NegotiationError::Mismatch(Box::new(mismatch)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program whose `main` returns an error prints `Error: {error:?}`.
+    #[test]
+    fn debug_prints_the_text() {
+        let members = vec![0, 2];
+        let error = Error::from(ProcessSetError::NotAMember {
+            set: 1,
+            rank: 1,
+            members,
+        });
+        let text = "rank 1 is not a member of process set 1, whose ranks are [0, 2]";
+        assert_eq!(format!("{error:?}"), text);
+        assert_eq!(format!("{:?}", Err::<(), _>(error)), format!("Err({text})"));
+        assert_eq!(
+            format!("{:?}", Error::ShutDown),
+            Error::ShutDown.to_string()
+        );
+    }
+
+    #[test]
+    fn alternate_debug_prints_the_fields() {
+        let aborted = Error::Aborted {
+            reason: "no disk".into(),
+        };
+        let internal = Error::Internal {
+            rank: 3,
+            message: "index".to_owned(),
+        };
+        let lost = Error::from(PeerError::Lost { rank: 4, pid: 77 });
+        for (error, expected) in [
+            (
+                lost,
+                "Peer(\n    Lost {\n        rank: 4,\n        pid: 77,\n    },\n)",
+            ),
+            (aborted, "Aborted {\n    reason: \"no disk\",\n}"),
+            (
+                internal,
+                "Internal {\n    rank: 3,\n    message: \"index\",\n}",
+            ),
+            (Error::ShutDown, "ShutDown"),
+        ] {
+            assert_eq!(format!("{error:#?}"), expected);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // copies between the device and host memory
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -26,6 +27,17 @@ pub struct CudaVec<T: Element> {
     address: u64,
     elements: usize,
     element: PhantomData<T>,
+}
+
+/// Without the elements, which are on the GPU: [`CudaVec::to_vec`] copies them.
+impl<T: Element> fmt::Debug for CudaVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaVec")
+            .field("dtype", &T::DTYPE)
+            .field("len", &self.elements)
+            .field("device", &self.device.ordinal)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T: Element> CudaVec<T> {
