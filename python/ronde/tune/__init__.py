@@ -6,6 +6,7 @@
     for batch in data:
         train(batch, **tuner.settings)
         tuner.step()
+    tuner.close()
 
 Needs no framework. `ronde.tune.ddp` tunes torch's DistributedDataParallel, `ronde.tune.deepspeed`
 DeepSpeed's ZeRO; `ronde.tune.lightning` and `ronde.tune.huggingface` are callbacks. docs/TUNE.md

@@ -35,6 +35,11 @@ class CallbackTuner:
         """Result of the search; None before."""
         return None if self._tuner is None else self._tuner.verdict
 
+    @property
+    def state(self) -> Any:
+        """Path of the state file, or None."""
+        return self._options.get("state")
+
     def start(self, model: torch.nn.Module) -> None:
         """Begins to tune. A model without buckets is trained untuned."""
         self.end()
@@ -54,7 +59,7 @@ class CallbackTuner:
             )
 
     def begin(self) -> None:
-        """Marks the begin of a step."""
+        """Marks the start of a step."""
         if self._tuner is not None:
             self._tuner.begin()
 

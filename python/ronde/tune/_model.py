@@ -19,10 +19,16 @@ _LENGTH = 8
 _LENGTH_MAX = 1 << 20
 
 
+class Unchangeable(RuntimeError):
+    """The setting cannot be changed any more."""
+
+
 class ModelTuner:
     """Tunes one setting of a model while it trains: `apply` changes it at a step boundary.
 
-    All ranks of `group` create it at the same step and call `step` after each optimizer step.
+    All ranks of `group` create it at the same step, call `step` after each optimizer step, and
+    `close` after the same one. `apply` may raise Unchangeable, on all ranks: tuning then ends with
+    a warning.
     """
 
     def __init__(
@@ -49,6 +55,8 @@ class ModelTuner:
             key=key or {"model": _digest(module), "ranks": f"{size} over {backend}"},
             **options,
         )
+        # The value that the model has.
+        self._in_force: Any = parameter.start
         if self._tuner.settings[name] != parameter.start:
             self._change()
 
@@ -68,7 +76,7 @@ class ModelTuner:
         return self._tuner.verdict
 
     def begin(self) -> None:
-        """Marks the begin of a step, after work that is not in every step."""
+        """Marks the start of a step, after work that is not in every step."""
         self._synchronize()
         self._tuner.begin()
 
@@ -76,18 +84,23 @@ class ModelTuner:
         """Marks the end of a step; returns whether the setting has changed."""
         if seconds is None:
             self._synchronize()
-        if not self._tuner.step(seconds):
-            return False
-        self._change()
-        return True
+        return self._tuner.step(seconds) and self._change()
 
     def close(self) -> None:
-        """Ends tuning and saves what was measured."""
+        """Ends tuning and saves what was measured. All ranks call it after the same step: the
+        others would wait for rank 0, or it for them."""
         self._tuner.close()
 
-    def _change(self) -> None:
-        """Puts the tuner's setting in force in the model."""
-        self._apply(self._tuner.settings[self._name])
+    def _change(self) -> bool:
+        """Puts the tuner's setting in force in the model; returns whether that was possible."""
+        value = self._tuner.settings[self._name]
+        try:
+            self._apply(value)
+        except Unchangeable as error:
+            self._tuner.abandon({self._name: self._in_force}, str(error))
+            return False
+        self._in_force = value
+        return True
 
     def _synchronize(self) -> None:
         """Waits for the GPU where the step is measured: else the time is that of the launches."""

@@ -12,6 +12,22 @@ Settings = Dict[str, Union[bool, int, float]]
 StatePath = Union[str, os.PathLike[str], None]
 
 
+def check_state(state: StatePath) -> None:
+    """Raises ValueError if there can be no state file of this path."""
+    if state is None:
+        return
+    path = os.fspath(state)
+    if os.path.isdir(path):
+        raise ValueError(f"state is the folder {path}; give the path of a file")
+    folder = _folder(path)
+    if not os.path.isdir(folder):
+        raise ValueError(f"state is {path}, but there is no folder {folder}; create it first")
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(path) or os.curdir
+
+
 class Search:
     """A search of the service in this process.
 
@@ -23,6 +39,12 @@ class Search:
         self._service = _ronde.TunerService(state)
         ready = _parsed(self._service.reply(json.dumps(line)))["ready"]
         self.warnings: List[str] = ready.get("warnings", [])
+        # The file is replaced by a new one, so the folder counts. No error: the file is read.
+        if state is not None and not os.access(_folder(os.fspath(state)), os.W_OK | os.X_OK):
+            self.warnings.append(
+                f"state file {os.fspath(state)} cannot be written: its folder is read-only for "
+                "this user; what is measured will be lost"
+            )
         self.wanted: Settings = ready["setting"]
         self.in_force: Optional[Settings] = None
         # Whether anything has changed since the last agreement.

@@ -9,22 +9,27 @@
         loss(ddp(inputs), targets).backward()
         optimizer.step()
         tuner.step()
+    tuner.close()
 
 A change builds a new reducer in the same DistributedDataParallel, as unpickling one does.
 Parameters, optimizer, module hooks and references to the module stay as they are, and nothing is
 sent. The step after a change reduces all gradients in one bucket and the next one rebuilds the
 buckets, so two steps are not measured.
+
+The new reducer has the parameters that required gradients when the tuner was created, as the first
+one had: a layer that is frozen at a change is reduced again after it is unfrozen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ._model import ModelTuner
+from ._model import ModelTuner, Unchangeable
 from .parameters import Log
 
 MIB = 1 << 20
@@ -44,7 +49,11 @@ class BucketTuner(ModelTuner):
     given to `register_comm_hook`; torch before 2.1 does not keep them. Other options are those of
     `Tuner`.
 
-    Raises ValueError if the module is not a DistributedDataParallel or cannot be changed.
+    A communication hook is read at each change. Tuning ends with a warning, and the buckets stay as
+    they are, if one was registered meanwhile that cannot be kept.
+
+    Raises ValueError if the module is not a DistributedDataParallel or cannot be changed, such as
+    one whose communication hook keeps state for each bucket.
     """
 
     def __init__(
@@ -84,7 +93,16 @@ class Buckets:
         if reason is not None:
             raise ValueError(f"the buckets of this DDP cannot be changed: {reason}")
         self._ddp = ddp
-        self._comm_hook = _comm_hook(ddp, comm_hook)
+        self._comm_hook = comm_hook
+        # Names under which `comm_hook` is registered: for a built-in hook, another than its own.
+        self._hook_names = {_registered_name(ddp)}
+        if comm_hook is not None:
+            self._hook_names.add(_name(comm_hook[1]))
+        try:
+            self._current_hook()
+        except Unchangeable as error:
+            raise ValueError(str(error)) from None
+        self._trained = [p for p in ddp.module.parameters() if p.requires_grad]
         # Without bucket_cap_mb, some versions make the first bucket smaller than with any value.
         self._start = _attributes(ddp)
         self.start_mb = ddp.bucket_bytes_cap / MIB
@@ -92,23 +110,64 @@ class Buckets:
     def set_cap_mb(self, cap_mb: float) -> None:
         """Sets `bucket_cap_mb`. All ranks call it after the same step, outside of backward.
 
-        Raises ValueError for a value that is not a finite number > 0.
+        Raises ValueError for a value that is not a finite number > 0, and Unchangeable if the
+        present communication hook does not allow a change; nothing has changed then.
         """
         if not 0.0 < cap_mb < float("inf"):
             raise ValueError(f"bucket_cap_mb cannot be {cap_mb!r}, expected a number > 0")
         ddp = self._ddp
+        comm_hook = self._current_hook()
         is_start = cap_mb == self.start_mb
         for name, value in (self._start if is_start else _changed(ddp, cap_mb)).items():
             setattr(ddp, name, value)
-        old = ddp.reducer
-        # Otherwise the old hooks remain for as long as a loss refers to the reducer.
-        if hasattr(old, "_remove_autograd_hooks"):
-            old._remove_autograd_hooks()
-        _build_reducer(ddp)
-        if self._comm_hook is not None:
-            state, hook = self._comm_hook
-            ddp.logger._set_comm_hook_name(getattr(hook, "__qualname__", str(hook)))
+        _drop_reducer(ddp)
+        with self._requiring_grad():
+            _build_reducer(ddp)
+        if comm_hook is not None:
+            state, hook = comm_hook
+            ddp.logger._set_comm_hook_name(_name(hook))
             torch.distributed._register_comm_hook(ddp.reducer, state, hook)
+
+    def _current_hook(self) -> Optional[CommHook]:
+        """The communication hook that a new reducer needs too. Raises Unchangeable if it is not
+        known, or would not work with other buckets."""
+        name = _registered_name(self._ddp)
+        kept = getattr(self._ddp, "_comm_hooks", [])
+        if self._comm_hook is not None and (name is None or name in self._hook_names):
+            state, hook = self._comm_hook
+        elif kept:
+            hook, state = kept[-1]
+        elif name is not None:
+            raise Unchangeable(
+                f"this DDP has the communication hook {name}, which torch {torch.__version__} does "
+                "not return; register it before the tuner is created and give it as "
+                "comm_hook=(state, hook), or register none"
+            )
+        else:
+            return None
+        if _has_bucket_state(state, hook):
+            raise Unchangeable(
+                f"the communication hook {_name(hook)} keeps state for each bucket, which other "
+                "buckets do not fit; use another hook, or train untuned"
+            )
+        return state, hook
+
+    @contextlib.contextmanager
+    def _requiring_grad(self) -> Iterator[None]:
+        """Lets exactly the parameters of the first reducer require gradients. A reducer that was
+        built without those that are frozen now would never reduce them again, and the ranks'
+        weights would drift apart without an error."""
+        trained = set(map(id, self._trained))
+        changed = [
+            p for p in self._ddp.module.parameters() if p.requires_grad != (id(p) in trained)
+        ]
+        for parameter in changed:
+            parameter.requires_grad_(not parameter.requires_grad)
+        try:
+            yield
+        finally:
+            for parameter in changed:
+                parameter.requires_grad_(not parameter.requires_grad)
 
 
 def gradient_bytes(module: torch.nn.Module) -> int:
@@ -136,21 +195,24 @@ def _obstacle(ddp: DistributedDataParallel) -> Optional[str]:
     return None
 
 
-def _comm_hook(ddp: DistributedDataParallel, given: Optional[CommHook]) -> Optional[CommHook]:
-    """The communication hook that a new reducer needs too."""
-    if given is not None:
-        return given
-    kept = getattr(ddp, "_comm_hooks", [])
-    if kept:
-        hook, state = kept[-1]
-        return state, hook
-    name = ddp._get_ddp_logging_data().get("comm_hook")
-    if name:
-        raise ValueError(
-            f"this DDP has the communication hook {name}, which torch {torch.__version__} does not "
-            "return; give it as comm_hook=(state, hook), or register none"
-        )
-    return None
+def _registered_name(ddp: DistributedDataParallel) -> Optional[str]:
+    """Name of the registered communication hook, or None."""
+    return ddp._get_ddp_logging_data().get("comm_hook") or None
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    """Name under which `register_comm_hook` registers the hook."""
+    return getattr(hook, "__qualname__", str(hook))
+
+
+def _has_bucket_state(state: Any, hook: Callable[..., Any]) -> bool:
+    """Whether the hook keeps state by the index of a bucket.
+
+    PowerSGD does, in its state; with a state that is cleared it would also reduce without
+    compression for `start_powerSGD_iter` steps after each change, which are not the steps to
+    measure. The hooks of ZeroRedundancyOptimizer do, in the optimizer.
+    """
+    return hasattr(state, "error_dict") or "hook_with_zero" in _name(hook)
 
 
 def _attributes(ddp: DistributedDataParallel) -> Dict[str, Any]:
@@ -171,6 +233,15 @@ def _changed(ddp: DistributedDataParallel, cap_mb: float) -> Dict[str, Any]:
             attributes["_bucket_config"], bucket_bytes_cap=cap, first_bucket_bytes_cap=cap
         )
     return attributes
+
+
+def _drop_reducer(ddp: DistributedDataParallel) -> None:
+    """Frees the reducer, whose buckets are as large as all gradients, before there is another."""
+    # Otherwise the old hooks remain for as long as a loss refers to the reducer.
+    if hasattr(ddp.reducer, "_remove_autograd_hooks"):
+        ddp.reducer._remove_autograd_hooks()
+    # The logger refers to the reducer too.
+    ddp.reducer = ddp.logger = None
 
 
 def _build_reducer(ddp: DistributedDataParallel) -> None:

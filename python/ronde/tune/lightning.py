@@ -10,6 +10,8 @@ Needs `pip install ronde[lightning]`.
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 from typing import Any
 
 try:
@@ -24,6 +26,8 @@ except ImportError as error:
 
 from ._callback import CallbackTuner, TunedCallback, wrapper_of
 
+log = logging.getLogger("ronde.tune")
+
 
 class RondeTuner(TunedCallback, Callback):
     """Tunes `bucket_cap_mb` of the strategy "ddp", or DeepSpeed's `reduce_bucket_size`.
@@ -31,6 +35,10 @@ class RondeTuner(TunedCallback, Callback):
     A step ends with the optimizer's; batches whose gradients are accumulated are one step. Time
     between batches, such as that of validation, does not count. With another strategy, nothing is
     tuned, and a warning says so.
+
+    With the strategies "ddp_spawn", "ddp_fork" and "ddp_notebook", `verdict` and `settings` are
+    empty in the main process after the training: its ranks are other processes. The state file has
+    the result, and a warning says so.
 
     `options` are those of `ronde.tune.ddp.BucketTuner`, such as `state`, `low`, `high` and `steps`.
     """
@@ -60,6 +68,20 @@ class RondeTuner(TunedCallback, Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._tuner.end()
+        # A rank that multiprocessing has started ends with the training, and its callback with it.
+        if multiprocessing.parent_process() is None or not trainer.is_global_zero:
+            return
+        if self._tuner.state is not None and self.settings:
+            log.warning(
+                "the main process has no RondeTuner.verdict; the result is in the state file %s",
+                self._tuner.state,
+            )
+        elif self.settings:
+            log.warning(
+                "the main process has no RondeTuner.verdict; give state= for a file with the "
+                "result, which is %s",
+                self.verdict,
+            )
 
     def on_exception(self, trainer: Trainer, *others: Any) -> None:
         self._tuner.end()

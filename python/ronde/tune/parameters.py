@@ -7,6 +7,7 @@ parameter.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any, ClassVar, Dict, Mapping, Optional, Union
 
 Value = Union[bool, int, float]
@@ -86,8 +87,19 @@ def _fields(name: str, parameter: Parameter) -> Dict[str, Any]:
     return fields
 
 
+def whole(value: Any) -> Any:
+    """Returns a whole number of NumPy or the like as an int, and any other value as it is."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
+
+
 def _number(name: str, field: str, value: Any) -> Value:
     """Returns a number that JSON has; accepts those of NumPy."""
+    value = whole(value)
     if isinstance(value, (bool, int)):
         return value
     try:

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
+import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 from .. import __version__
 from ._messages import Decision, Greeting, TunerError
-from ._search import Search, Settings, StatePath
-from .parameters import Parameter, space_line
+from ._search import Search, Settings, StatePath, check_state
+from .parameters import Parameter, space_line, whole
 
 __all__ = ["Tuner", "TunerError"]
 
@@ -34,6 +36,8 @@ SHARE = 0.0005
 SEARCH_STEPS = 5
 # Steps between agreements after the verdict: a drift is noticed later by at most this.
 WATCH_STEPS = 50
+# Seconds of a search between saves, for jobs that are killed: a save may take milliseconds.
+SAVE_S = 60.0
 
 _log = logging.getLogger("ronde.tune")
 _VERSION = __version__
@@ -58,8 +62,11 @@ class Tuner:
     otherwise 20 steps. `settle_steps` are discarded after each change, besides the first one.
     With `watch`, the search goes on after its verdict, when the step time changes for good.
 
-    Raises ValueError for invalid parameters, and TunerError, on all ranks, if versions or
-    parameters differ between ranks.
+    The file is written with each verdict, once a minute during a search, and by `close` or at the
+    end of the interpreter.
+
+    Raises ValueError for invalid parameters and for a state file whose folder does not exist, and
+    TunerError, on all ranks, if versions or parameters differ between ranks.
     """
 
     def __init__(
@@ -87,6 +94,9 @@ class Tuner:
         self._broadcast = broadcast
         self._settle_steps = settle_steps
         self._watch = watch
+        self._state = state
+        self._at_exit: Optional[weakref.finalize[Any, Any]] = None
+        self._saved = time.perf_counter()
         self._search: Optional[Search] = None
         self._failure: Optional[str] = None
         self._is_off = False
@@ -103,7 +113,7 @@ class Tuner:
         self._broadcast_s = 0.0
         self._sending_s = 0.0
 
-        options = {"steps": steps, "seed": seed, "key": dict(key or {})}
+        options = {"steps": whole(steps), "seed": whole(seed), "key": dict(key or {})}
         line = {name: value for name, value in options.items() if value is not None}
         greeting = self._greeting(parameters, line)
         self._settings: Settings = greeting.space.get("start", {})
@@ -112,6 +122,7 @@ class Tuner:
         if rank == 0 and not self._is_off:
             try:
                 self._search = Search(line, state)
+                self._at_exit = weakref.finalize(self, _save_at_exit, self._search, os.getpid())
             except Exception as error:
                 self._failure = _text(error)
         self._agree()
@@ -139,7 +150,7 @@ class Tuner:
         return self._verdict
 
     def begin(self) -> None:
-        """Marks the begin of a step: the time since the last one is not part of it.
+        """Marks the start of a step: the time since the last one is not part of it.
 
         For work that is not in every step, such as an evaluation.
         """
@@ -169,25 +180,33 @@ class Tuner:
         is_changed = self._end_agreement()
         if self._steps >= self._agreement:
             is_changed = self._agree() or is_changed
+        self._save_now_and_then()
         self._begin = time.perf_counter()
         return is_changed
 
     def close(self) -> None:
-        """Ends tuning and saves what was measured. Not collective; the settings stay in force."""
+        """Ends tuning and saves what was measured; the settings stay in force.
+
+        All ranks call it after the same step. It waits for none of them, so that it may follow an
+        error; a rank that goes on to call `step` waits for this one at the next agreement.
+        """
         self._is_off = True
         # Not waited for: a rank that has failed would not send it.
         self._pending = None
         search, self._search = self._search, None
+        if self._at_exit is not None:
+            self._at_exit.detach()
         if search is not None:
-            try:
-                if self._failure is None:
-                    search.report()
-                search.save()
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            # A panic of the extension module is not an Exception.
-            except BaseException as error:
-                _log.warning("the tuner's measurements are lost: %s", _text(error))
+            _save(search, reports=self._failure is None)
+
+    def abandon(self, settings: Settings, reason: str) -> None:
+        """Ends tuning because the settings cannot be changed any more: `settings` stay in force.
+
+        All ranks call it after the same step.
+        """
+        self._settings = dict(settings)
+        # Rank 0 says it for all.
+        self._stop(reason, logging.WARNING if self.rank == 0 else logging.DEBUG)
 
     def __enter__(self) -> Tuner:
         return self
@@ -206,6 +225,8 @@ class Tuner:
         try:
             space = space_line(parameters)
             Search({**options, **space})
+            if self.rank == 0:
+                check_state(self._state)
         except Exception as error:
             if self._size == 1:
                 raise
@@ -287,6 +308,15 @@ class Tuner:
         # A panic of the extension module is not an Exception.
         except BaseException as error:
             self._failure = _text(error)
+
+    def _save_now_and_then(self) -> None:
+        """Saves an unfinished search on rank 0: a job that is killed closes nothing. A verdict is
+        saved by the service."""
+        search, now = self._search, time.perf_counter()
+        if search is None or search.verdict is not None or now - self._saved < SAVE_S:
+            return
+        # A file that cannot be written is reported once, and again at the end.
+        self._saved = now if _save(search, reports=False) else math.inf
 
     def _agree(self) -> bool:
         """Begins an agreement on rank 0's decision, and ends it if the broadcast blocks. Returns
@@ -375,6 +405,29 @@ class Tuner:
             self._settings,
         )
         self.close()
+
+
+def _save(search: Search, reports: bool) -> bool:
+    """Saves what was measured, after a report of the last steps if `reports`; returns whether that
+    was possible."""
+    try:
+        if reports:
+            search.report()
+        search.save()
+        return True
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    # A panic of the extension module is not an Exception.
+    except BaseException as error:
+        _log.warning("the tuner's measurements are lost: %s", _text(error))
+        return False
+
+
+def _save_at_exit(search: Search, pid: int) -> None:
+    """Saves what a tuner without `close` has measured, but not in a process forked from its own:
+    the file is the parent's, and a lock of the service may be held for ever."""
+    if os.getpid() == pid:
+        _save(search, reports=True)
 
 
 def _text(error: BaseException) -> str:

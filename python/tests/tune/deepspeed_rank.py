@@ -20,12 +20,13 @@ REDUCTIONS = (
 )
 
 
-def engine_of(stage, size, **options):
+def engine_of(stage, size, batches=1, **options):
     torch.manual_seed(5)
     model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(8)))
     zero = {"stage": stage, "reduce_bucket_size": size, "overlap_comm": False, **options}
     config = {
         "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": batches,
         "zero_optimization": zero,
         "bf16": {"enabled": True},
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}},
@@ -97,6 +98,19 @@ def search():
     assert all(other == sizes for other in gathered)
 
 
+def accumulated():
+    """A step is one of the optimizer; its time is that of all of its batches."""
+    engine = engine_of(2, 100_000, batches=4)
+    tuner, steps = BucketTuner(engine, low=1000), []
+    tuner._tuner.step = lambda seconds: steps.append(engine.global_steps)
+    for _ in range(12):
+        inputs = torch.randn(4, 128).bfloat16()
+        engine.backward((engine(inputs) - inputs).float().pow(2).mean())
+        engine.step()
+        tuner.step()
+    assert steps == [1, 2, 3], steps
+
+
 def refused():
     for create, text in [
         (lambda: BucketTuner(torch.nn.Linear(2, 2)), "a Linear is no DeepSpeed engine"),
@@ -121,5 +135,6 @@ if __name__ == "__main__":
     compare(2, contiguous_gradients=False)
     search()
     print("search: good", flush=True)
+    accumulated()
     refused()
     dist.destroy_process_group()

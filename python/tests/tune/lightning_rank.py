@@ -1,6 +1,6 @@
 """One rank of the test of `ronde.tune.lightning`: a tiny model under Lightning's Trainer.
 
-    lightning_rank.py tuned|alone FOLDER
+    lightning_rank.py tuned|alone|forked FOLDER
 """
 
 import logging
@@ -83,6 +83,20 @@ def main(folder):
     assert len(steps) == len(begins) == BATCHES // 4, (len(steps), len(begins))
 
 
+def forked(folder):
+    """Ranks that are processes of multiprocessing say that the state file has the result."""
+    simulate_steps(best_mb=0.5)
+    state, log = folder / "bucket.json", folder / "log.txt"
+    handler = logging.FileHandler(log)
+    logging.getLogger("ronde.tune").addHandler(handler)
+    tuner = RondeTuner(low=0.05, state=state)
+    fit(folder, tuner, strategy="ddp_fork", epochs=2)
+    assert tuner.verdict is None and tuner.settings == {}
+    lines = [line for line in log.read_text().splitlines() if "main process" in line]
+    assert len(lines) == 1 and str(state) in lines[0], lines
+    assert state.exists()
+
+
 def alone(folder):
     """Without DDP, nothing is tuned and training goes on."""
     lines = []
@@ -97,4 +111,4 @@ def alone(folder):
 
 if __name__ == "__main__":
     case, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    {"tuned": main, "alone": alone}[case](folder)
+    {"tuned": main, "alone": alone, "forked": forked}[case](folder)

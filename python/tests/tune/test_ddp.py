@@ -13,6 +13,7 @@ HAS_COMPILE = hasattr(torch, "compile")
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_weights_are_those_of_an_untuned_run(size):
-    """And searches, communication hooks, kept losses, bad input."""
+    """And searches, communication hooks, kept losses, frozen layers, memory, bad input."""
     cases = [case for case in CASES if case != "compile" or HAS_COMPILE]
-    run(size, RANK, *cases, "search", "hook", "loss", "refused")
+    others = ["search", "hook", "late_hook", "bucket_state", "loss", "frozen", "freed", "refused"]
+    run(size, RANK, *cases, *others)

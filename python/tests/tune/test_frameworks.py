@@ -35,6 +35,11 @@ def test_without_ddp_training_goes_on_and_a_warning_says_so(framework, tmp_path)
     run(1, HERE / f"{framework}_rank.py", "alone", tmp_path, is_distributed=False)
 
 
+def test_ranks_of_multiprocessing_point_to_the_state_file(tmp_path):
+    needs("lightning")
+    run(1, HERE / "lightning_rank.py", "forked", tmp_path, is_distributed=False)
+
+
 def test_deepspeed_reads_the_size_in_every_step():
     needs("deepspeed")
     run(2, HERE / "deepspeed_rank.py")

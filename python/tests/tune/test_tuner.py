@@ -3,8 +3,11 @@
 Needs no framework; ranks are threads.
 """
 
+import gc
+import json
 import logging
 import math
+import os
 import random
 import subprocess
 import sys
@@ -273,8 +276,98 @@ def test_the_next_job_begins_at_the_result(tmp_path, caplog):
     assert "of another job" in caplog.text
 
 
+def samples_of(path):
+    return len(json.loads(path.read_text())["samples"])
+
+
+UNFINISHED = """
+import random, sys
+sys.path.insert(0, {tests!r})
+from test_tuner import BUCKET, Tuner, step_seconds
+tuner, noise = Tuner(BUCKET, state={state!r}), random.Random(1)
+for _ in range(60):
+    tuner.step(step_seconds(tuner.settings, noise))
+assert not tuner.finished
+{end}
+"""
+
+
+@pytest.mark.parametrize("end, code", [("", 0), ("raise MemoryError", 1), ("sys.exit(3)", 3)])
+def test_a_program_without_close_saves_what_it_has_measured(end, code, tmp_path):
+    state = tmp_path / "state.json"
+    program = UNFINISHED.format(tests=os.path.dirname(__file__), state=str(state), end=end)
+    assert subprocess.run([sys.executable, "-c", program]).returncode == code
+    assert samples_of(state) > 1
+
+
+def test_a_forked_process_does_not_write_the_state_file(tmp_path):
+    state = tmp_path / "state.json"
+    tuner, noise = Tuner(BUCKET, state=state), random.Random(1)
+    for _ in range(60):
+        tuner.step(step_seconds(tuner.settings, noise))
+    child = os.fork()
+    if child == 0:
+        tuner._at_exit()  # as at the end of the interpreter
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not state.exists()
+    tuner.close()
+    assert samples_of(state) > 1
+
+
+def test_a_tuner_that_is_forgotten_saves_what_it_has_measured(tmp_path):
+    state = tmp_path / "state.json"
+    tuner, noise = Tuner(BUCKET, state=state), random.Random(1)
+    for _ in range(60):
+        tuner.step(step_seconds(tuner.settings, noise))
+    del tuner
+    gc.collect()
+    assert samples_of(state) > 1
+
+
+def test_an_unfinished_search_is_saved_now_and_then(tmp_path, monkeypatch):
+    clock, state = [0.0], tmp_path / "state.json"
+    monkeypatch.setattr(tuner_module.time, "perf_counter", lambda: clock[0])
+    tuner, noise, saves = Tuner(BUCKET, state=state), random.Random(1), []
+    save = tuner._search.save
+    monkeypatch.setattr(tuner._search, "save", lambda: saves.append(clock[0]) or save())
+    while len(saves) < 3 and not tuner.finished:
+        clock[0] += 10
+        tuner.step(step_seconds(tuner.settings, noise))
+    assert len(saves) == 3 and state.exists()
+    assert all(after - before >= 60 for before, after in zip([0, *saves], saves)), saves
+    search(tuner, noise)
+    saves.clear()
+    for _ in range(50):
+        clock[0] += 10
+        tuner.step(step_seconds(tuner.verdict["setting"], noise))
+    assert not saves  # the service has saved the verdict
+
+
+def test_a_state_file_without_folder_is_an_error_on_all_ranks(tmp_path):
+    state = tmp_path / "missing" / "state.json"
+    for found, message in [(state, "no folder"), (tmp_path, "is the folder")]:
+        with pytest.raises(ValueError, match=message):
+            Tuner(BUCKET, state=found)
+    errors = World(2).run(
+        lambda rank, broadcast: Tuner(BUCKET, broadcast, rank, 2, state=None if rank else state)
+    )
+    assert all(isinstance(error, ValueError) for error in errors), errors
+    assert all("rank 0: state is" in str(error) for error in errors), errors
+
+
+def test_a_state_file_in_a_read_only_folder_is_said_at_the_start(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
+    with caplog.at_level(logging.WARNING, "ronde.tune"):
+        Tuner(BUCKET, state=tmp_path / "state.json").close()
+    (record,) = caplog.records
+    assert "cannot be written" in record.getMessage()
+
+
 def test_a_state_file_that_cannot_be_written_is_said_once(tmp_path, caplog):
+    (tmp_path / "missing").mkdir()
     tuner = Tuner(BUCKET, state=tmp_path / "missing" / "state.json")
+    (tmp_path / "missing").rmdir()
     with caplog.at_level(logging.WARNING, "ronde.tune"):
         search(tuner, random.Random(1))
         tuner.close()
@@ -358,6 +451,43 @@ def test_a_time_that_is_none_is_an_error(seconds):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Tuner(*arguments)
+
+
+class Whole:
+    """A whole number as NumPy has them: neither an int, nor accepted by JSON."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __index__(self):
+        return self._value
+
+
+@pytest.mark.parametrize("kind", ["index", "numpy"])
+def test_whole_numbers_of_other_types_are_accepted(kind):
+    whole = Whole if kind == "index" else pytest.importorskip("numpy").int64
+    parameters = {
+        "size": Log(whole(1), whole(64), start=whole(8), levels=whole(7)),
+        "threads": Integer(whole(1), whole(8), start=whole(4)),
+    }
+    tuner = Tuner(parameters, steps=whole(1000), seed=whole(3), settle_steps=2)
+    assert tuner.settings == {"size": 8, "threads": 4}
+
+
+def test_a_setting_that_cannot_be_changed_any_more_ends_tuning(caplog):
+    def rank(rank, broadcast):
+        tuner, noise = Tuner(BUCKET, broadcast, rank, 2), random.Random(1)
+        while not tuner.step(step_seconds(tuner.settings, noise)):
+            pass
+        tuner.abandon({"bucket_cap_mb": 25.0}, "no more changes")
+        assert not any(tuner.step(0.1) for _ in range(100))
+        return tuner.settings, tuner.finished
+
+    with caplog.at_level(logging.WARNING, "ronde.tune"):
+        results = World(2).run(rank)
+    assert results == [({"bucket_cap_mb": 25.0}, True)] * 2
+    (record,) = caplog.records
+    assert "no more changes; tuning has ended" in record.getMessage()
 
 
 def test_several_parameters_of_every_scale():

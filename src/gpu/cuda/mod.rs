@@ -86,10 +86,17 @@ pub(super) fn nccl_version() -> Option<u32> {
     Some(nccl::load().ok()?.version)
 }
 
+/// Whether the driver's library can be loaded. Where cudarc links it, it has no such function.
+fn has_driver() -> bool {
+    ["libcuda.so", "libcuda.so.1"].iter().any(|name| {
+        // SAFETY: loading libcuda runs its initializers, which are designed for that.
+        unsafe { libloading::Library::new(*name) }.is_ok()
+    })
+}
+
 /// Loads and initializes the driver.
 fn driver() -> Result<(), GpuError> {
-    // SAFETY: loading libcuda runs its initializers, which are designed for that.
-    if !unsafe { sys::is_culib_present() } {
+    if !has_driver() {
         return Err(GpuError::NoLibrary {
             library: "libcuda, which comes with NVIDIA's driver,",
             looked_for: "libcuda.so and libcuda.so.1, in LD_LIBRARY_PATH and the system's folders"
