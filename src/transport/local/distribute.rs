@@ -5,6 +5,7 @@ use crate::rendezvous::RendezvousConfig;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -157,7 +158,7 @@ impl Server<'_> {
             pidfds.push(Arc::new(pidfd));
             0
         }));
-        for (job_rank, client) in self.clients() {
+        for (_, client) in self.clients() {
             let known = welcome
                 .pids
                 .iter()
@@ -169,16 +170,10 @@ impl Server<'_> {
                     pidfds.len() - 1
                 }),
             };
-            if pidfd.is_none() {
-                tracing::warn!(
-                    rank = job_rank,
-                    pid = client.pid,
-                    "no pidfd for this rank (another pid namespace, or an old kernel); its connection is watched instead"
-                );
-            }
             welcome.pids.push(client.pid);
             welcome.pidfds.push(pidfd);
         }
+        report_missing(&IS_REPORTED, &welcome.pidfds);
         (welcome, pidfds)
     }
 
@@ -211,5 +206,58 @@ impl Server<'_> {
             });
         }
         peers
+    }
+}
+
+/// Whether this process has reported ranks without a pidfd.
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Reports ranks without a pidfd: by a warning the first time, then for debugging only, because
+/// further rendezvous of the process (process sets, another start) find the same.
+fn report_missing<T>(is_reported: &AtomicBool, pidfds: &[Option<T>]) {
+    const TEXT: &str = "no pidfd for ranks (another pid namespace, or a kernel before Linux 5.3); \
+                        their connections are watched instead";
+    let ranks = pidfds.iter().filter(|pidfd| pidfd.is_none()).count();
+    let size = pidfds.len();
+    if ranks == 0 {
+        return;
+    }
+    match is_reported.swap(true, Ordering::Relaxed) {
+        false => tracing::warn!(ranks, size, "{TEXT}"),
+        true => tracing::debug!(ranks, size, "{TEXT}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_without_a_pidfd_are_one_warning_in_a_process() {
+        let written = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(Arc::new(written.reopen().unwrap()))
+            .with_ansi(false)
+            .with_max_level(tracing::Level::DEBUG)
+            .finish();
+        let is_reported = AtomicBool::new(false);
+        tracing::subscriber::with_default(subscriber, || {
+            report_missing(&is_reported, &[Some(0), Some(1)]);
+            report_missing(&is_reported, &[Some(0), None, None]);
+            report_missing(&is_reported, &[None::<usize>; 64]);
+        });
+        let text = std::fs::read_to_string(written.path()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        let [first, second] = lines[..] else {
+            panic!("{text}")
+        };
+        assert!(
+            first.contains(" WARN ") && first.ends_with("ranks=2 size=3"),
+            "{text}"
+        );
+        assert!(
+            second.contains(" DEBUG ") && second.ends_with("ranks=64 size=64"),
+            "{text}"
+        );
     }
 }
