@@ -179,6 +179,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in order.
+    pub(crate) const ALL: [Self; Self::Other as usize + 1] = [
+        Self::Allreduce,
+        Self::Adasum,
+        Self::Allgather,
+        Self::Broadcast,
+        Self::Alltoall,
+        Self::Reducescatter,
+        Self::Join,
+        Self::Barrier,
+        Self::PointToPoint,
+        Self::Other,
+    ];
+
     /// Name of the operation's bar, as in Horovod's timelines where Horovod has the operation.
     pub const fn name(self) -> &'static str {
         match self {
@@ -236,7 +250,8 @@ pub struct Activity {
 pub struct Tick {
     /// Rank of the job. (Horovod writes the rank within the process set.)
     pub rank: u32,
-    /// Time at which the rank submitted the tensor, nanoseconds.
+    /// Time at which the rank submitted the tensor, nanoseconds; in a profiler's trace of a GPU, at
+    /// which its kernel began.
     pub at: i64,
 }
 

@@ -20,7 +20,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 
 /// Maximum size of the window; a longer object is not accepted as an event.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
-/// Most bytes that are read of elements without an end, as a multiple of the bytes of the text.
+/// Largest number of bytes that are read of elements without an end, as a multiple of the bytes of
+/// the text.
 const UNFINISHED_MAX: u64 = 4;
 
 /// Receives the results of a scan.

@@ -62,12 +62,12 @@ impl Visitor for Told {
     }
 }
 
-/// Reads bytes as a file called `x/3/comm.json`.
+/// Reads bytes as a file called `x/0/comm.json`.
 pub(super) fn told_by(bytes: &[u8], format: Option<Format>) -> Result<(Told, Source), ReadError> {
     let mut told = Told::default();
     let reader = std::io::Cursor::new(bytes.to_vec());
     let input =
-        Input::from_reader(reader, Path::new("/x/3/comm.json")).expect("memory can be read");
+        Input::from_reader(reader, Path::new("/x/0/comm.json")).expect("memory can be read");
     let source = read_input(input, format, &mut told, &mut |_| {})?;
     Ok((told, source))
 }

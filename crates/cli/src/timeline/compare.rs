@@ -58,7 +58,7 @@ fn settings(comparison: &Comparison) -> Table {
 }
 
 fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
-    let mut table = Table::headed("<; A; B; <; change; ; <");
+    let mut table = Table::headed("<; A; B; <; change; ; scatter; <");
     let nothing = |change: &Change| change.a == Some(0.0) && change.b == Some(0.0);
     let shown = |change: &&Change| change.group == group && !nothing(change);
     for change in comparison.changes.iter().filter(shown) {
@@ -80,6 +80,7 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
             if is_size { "" } else { &change.unit }.into(),
             difference.unwrap_or_default().into(),
             change.relative.map(relative).unwrap_or_default().into(),
+            change.spread.map(number).unwrap_or_default().into(),
             Cell::Styled(look.dim(remark(change))),
         ]);
     }
@@ -88,10 +89,10 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
 
 /// Note on a difference that may not be significant; empty if it is.
 fn remark(change: &Change) -> &'static str {
-    match (change.difference, change.beyond_spread, change.spread) {
+    match (change.difference, change.significant, change.margin) {
         (None, ..) => "not in both",
         (_, true, _) => "",
-        (_, false, Some(_)) => "within the variation of the runs",
+        (_, false, Some(_)) => "not significant",
         (_, false, None) => "at most 1 %",
     }
 }

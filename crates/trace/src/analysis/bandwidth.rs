@@ -48,7 +48,8 @@ pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Ba
             }
         }
         for (name, began, ended) in spans {
-            let us = (ended - began) as f64 / 1e3;
+            // Before all ranks are ready, a collective waits.
+            let us = (ended - began.max(batch.all_ready)).max(0) as f64 / 1e3;
             points
                 .entry((name, kind))
                 .or_insert_with(|| Sample::new(POINTS_MOST))

@@ -1,14 +1,30 @@
-//! Comparison of two runs: each difference, and whether it exceeds the variation within the runs.
+//! Comparison of two runs: each difference, and whether chance alone explains it.
+//!
+//! A difference of medians is tested against its margin of error, half the width of its 95 %
+//! confidence interval: 1.96 standard errors. The standard error of the median of n independent
+//! steps is 1.2533 · s / √n, for the normal distribution with standard deviation s; s is a robust
+//! estimate ([`Quantiles::spread`]). Neighbouring steps of a job are correlated, so n is the number
+//! of independent steps ([`independent`]).
 
 use serde::{Deserialize, Serialize};
 
 use ronde_job::units::{bytes, ms, percent};
 
 use super::Report;
-use super::report::{PartKind, Quantiles, Summary};
+use super::quantiles::median;
+use super::report::{PartKind, Quantiles, Step, Summary};
 
 /// Smaller differences, as a share of the larger value, are ignored, however steady the runs are.
 const LEAST: f64 = 0.01;
+/// Standard errors in half the 95 % confidence interval of a normally distributed estimate.
+const STANDARD_ERRORS: f64 = 1.96;
+/// Standard error of the median over that of the mean: √(π / 2).
+const MEDIAN_TO_MEAN: f64 = 1.2533;
+/// Blocks of steps whose medians are compared: most, and the least number of steps in each.
+const BLOCKS_MOST: usize = 10;
+const BLOCK_STEPS_LEAST: usize = 8;
+/// Fewer blocks than this do not determine the scatter of their medians.
+const BLOCKS_LEAST: usize = 8;
 /// Smaller differences, in milliseconds, are rounding errors of writing and reading numbers.
 const NOTHING_MS: f64 = 1e-6;
 /// Text for a setting that is not in the file.
@@ -55,8 +71,11 @@ pub struct Change {
     /// Variation within the runs: the root of the sum of the squares of both
     /// [spreads](super::report::Quantiles::spread). None where only single numbers are known.
     pub spread: Option<f64>,
-    /// Whether the difference exceeds both `spread` and a hundredth of the larger value.
-    pub beyond_spread: bool,
+    /// Margin of error of `difference`: half the width of its 95 % confidence interval. None where
+    /// only single numbers are known.
+    pub margin: Option<f64>,
+    /// Whether the difference exceeds both `margin` and a hundredth of the larger value.
+    pub significant: bool,
 }
 
 /// Group of a [`Change`].
@@ -103,22 +122,71 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     }
 }
 
+/// Median of a distribution in one run.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    quantiles: Quantiles,
+    /// Standard error of the median.
+    error: f64,
+}
+
+impl Estimate {
+    /// A distribution over steps, of which `independent` are independent.
+    fn new(quantiles: Quantiles, independent: f64) -> Self {
+        let n = (quantiles.n as f64).min(independent).max(1.0);
+        Self {
+            quantiles,
+            error: MEDIAN_TO_MEAN * quantiles.spread() / n.sqrt(),
+        }
+    }
+}
+
+/// Number of independent steps that determine the median as well as the correlated steps of
+/// `values` do, in order of time. The medians of blocks of steps vary more than those of independent
+/// steps by the same factor. With few steps, all are taken to be independent.
+fn independent(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let blocks = (values.len() / BLOCK_STEPS_LEAST).min(BLOCKS_MOST);
+    let spread = Quantiles::of(values.iter().copied()).spread();
+    if blocks < BLOCKS_LEAST || spread <= 0.0 {
+        return n;
+    }
+    let block = |index: usize| index * values.len() / blocks;
+    let medians =
+        (0..blocks).map(|index| median(&mut values[block(index)..block(index + 1)].to_vec()));
+    let medians: Vec<f64> = medians.collect();
+    let count = blocks as f64;
+    let mean = medians.iter().sum::<f64>() / count;
+    let squares: f64 = medians.iter().map(|median| (median - mean).powi(2)).sum();
+    let expected = (MEDIAN_TO_MEAN * spread).powi(2) * count / n;
+    n / (squares / (count - 1.0) / expected).max(1.0)
+}
+
+/// Values of the steady steps of a run, in order of time.
+fn of_steps(report: &Report, value: impl Fn(&Step) -> f64) -> Vec<f64> {
+    let first = report.steady.as_ref().map_or(0, |steady| steady.first_step);
+    let steps = report.steps.iter();
+    let steady = steps.filter(|step| step.index >= first && !step.partial);
+    steady.map(value).collect()
+}
+
 /// Compares a distribution.
 fn distribution(
     group: ChangeGroup,
     name: impl Into<String>,
     unit: &str,
-    a: Option<Quantiles>,
-    b: Option<Quantiles>,
+    a: Option<Estimate>,
+    b: Option<Estimate>,
 ) -> Change {
-    let spread = a.zip(b).map(|(a, b)| a.spread().hypot(b.spread()));
+    let both = a.zip(b);
+    let spread = both.map(|(a, b)| a.quantiles.spread().hypot(b.quantiles.spread()));
+    let margin = both.map(|(a, b)| STANDARD_ERRORS * a.error.hypot(b.error));
     change(
         group,
         name.into(),
         unit,
-        a.map(|a| a.p50),
-        b.map(|b| b.p50),
-        spread,
+        [a, b].map(|run| Some(run?.quantiles.p50)),
+        spread.zip(margin),
     )
 }
 
@@ -130,24 +198,24 @@ fn number(
     a: Option<f64>,
     b: Option<f64>,
 ) -> Change {
-    change(group, name.into(), unit, a, b, None)
+    change(group, name.into(), unit, [a, b], None)
 }
 
 fn change(
     group: ChangeGroup,
     name: String,
     unit: &str,
-    a: Option<f64>,
-    b: Option<f64>,
-    spread: Option<f64>,
+    [a, b]: [Option<f64>; 2],
+    variation: Option<(f64, f64)>,
 ) -> Change {
+    let (spread, margin) = variation.unzip();
     let difference = a.zip(b).map(|(a, b)| b - a);
     let relative = a
         .zip(b)
         .filter(|&(a, _)| a != 0.0)
         .map(|(a, b)| b / a - 1.0);
     let larger = a.unwrap_or(0.0).abs().max(b.unwrap_or(0.0).abs());
-    let least = spread.unwrap_or(0.0).max(LEAST * larger);
+    let least = margin.unwrap_or(0.0).max(LEAST * larger);
     Change {
         group,
         name,
@@ -157,7 +225,8 @@ fn change(
         difference,
         relative,
         spread,
-        beyond_spread: difference.is_some_and(|difference| difference.abs() > least),
+        margin,
+        significant: difference.is_some_and(|difference| difference.abs() > least),
     }
 }
 
@@ -165,13 +234,23 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
     use ChangeGroup::{Bandwidth, Fusion, Part, Step, Stragglers};
     let steady =
         |of: &dyn Fn(&Summary) -> f64| (a.steady.as_ref().map(of), b.steady.as_ref().map(of));
-    let steady_of =
-        |of: &dyn Fn(&Summary) -> Quantiles| (a.steady.as_ref().map(of), b.steady.as_ref().map(of));
+    // Where no value of each step is known, the correlation of the step lengths is assumed.
+    let independent_steps = [a, b].map(|report| independent(&of_steps(report, |step| step.ms)));
+    let estimate = |x: Option<Quantiles>, y: Option<Quantiles>| {
+        let [m, n] = independent_steps;
+        (
+            x.map(|x| Estimate::new(x, m)),
+            y.map(|y| Estimate::new(y, n)),
+        )
+    };
+    let steady_of = |of: &dyn Fn(&Summary) -> Quantiles| {
+        estimate(a.steady.as_ref().map(of), b.steady.as_ref().map(of))
+    };
     let mut changes = Vec::new();
 
     let (x, y) = steady_of(&|steady| steady.step_ms);
     changes.push(distribution(Step, "step", "ms", x, y));
-    let tail = |quantiles: Quantiles| quantiles.p99;
+    let tail = |step: Estimate| step.quantiles.p99;
     changes.push(number(Step, "step, p99", "ms", x.map(tail), y.map(tail)));
     let (x, y) = steady_of(&|steady| steady.communication_ms);
     changes.push(distribution(Step, "communication", "ms", x, y));
@@ -184,7 +263,8 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
     changes.push(number(Step, "payload", "bytes", x, y));
     if a.startup.is_some() || b.startup.is_some() {
         let step = |report: &Report| report.startup.as_ref().map(|startup| startup.step_ms);
-        changes.push(distribution(Step, "start-up step", "ms", step(a), step(b)));
+        let (x, y) = estimate(step(a), step(b));
+        changes.push(distribution(Step, "start-up step", "ms", x, y));
         let steps = |report: &Report| {
             Some(
                 report
@@ -203,19 +283,18 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
                 .find(|part| part.kind == kind)
                 .map(|part| part.exposed_ms)
         };
-        let of = |report: &Report| report.steady.as_ref().and_then(exposed);
+        let of = |report: &Report| {
+            let quantiles = report.steady.as_ref().and_then(exposed)?;
+            let values = of_steps(report, |step| step.exposed_ms[kind as usize]);
+            Some(Estimate::new(quantiles, independent(&values)))
+        };
         changes.push(distribution(Part, kind.name(), "ms", of(a), of(b)));
     }
     let cached = |report: &Report| report.negotiate_cached_ms;
-    changes.push(distribution(
-        Part,
-        "negotiation of a batch",
-        "ms",
-        cached(a),
-        cached(b),
-    ));
+    let (x, y) = estimate(cached(a), cached(b));
+    changes.push(distribution(Part, "negotiation of a batch", "ms", x, y));
     let of = |of: &dyn Fn(&super::report::Fusion) -> Quantiles| {
-        (a.fusion.as_ref().map(of), b.fusion.as_ref().map(of))
+        estimate(a.fusion.as_ref().map(of), b.fusion.as_ref().map(of))
     };
     let (x, y) = of(&|fusion| fusion.batches_per_step);
     changes.push(distribution(Fusion, "batches a step", "", x, y));
@@ -299,7 +378,8 @@ fn settings(a: &Report, b: &Report) -> Vec<SettingChange> {
     setting("fusion threshold", threshold(a), threshold(b));
     let cycle = |report: &Report| Some(format!("{:.3} ms", report.fusion.as_ref()?.cycle_time_ms?));
     setting("cycle time", cycle(a), cycle(b));
-    setting(RANKS, Some(a.ranks.to_string()), Some(b.ranks.to_string()));
+    let ranks = |report: &Report| (!report.ranks_unknown).then(|| report.ranks.to_string());
+    setting(RANKS, ranks(a), ranks(b));
     let format =
         |report: &Report| Some(format!("{:?}", report.sources.first()?.format).to_lowercase());
     setting(RECORDED_BY, format(a), format(b));
@@ -331,32 +411,32 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
     let mut sentences = Vec::new();
     if difference.abs() < NOTHING_MS {
         sentences.push(format!("No change: a step takes {} in both.", ms(b)));
-    } else if !step.beyond_spread {
+    } else if !step.significant {
         sentences.push(format!(
             "No significant change: a step takes {} in A and {} in B, a difference of {}, which is {}.",
             ms(a),
             ms(b),
             ms(difference.abs()),
-            match step.spread {
-                Some(spread) if difference.abs() <= spread =>
-                    format!("within the scatter of the runs ({})", ms(spread)),
+            match step.margin {
+                Some(margin) if difference.abs() <= margin =>
+                    format!("within its margin of error ({})", ms(margin)),
                 _ => "no more than a hundredth".to_owned(),
             }
         ));
     } else {
         sentences.push(format!(
-            "A step takes {} in B instead of {} in A: {} {} ({}), more than the scatter of the runs ({}).",
+            "A step takes {} in B instead of {} in A: {} {} ({}), more than the margin of error ({}).",
             ms(b),
             ms(a),
             ms(difference.abs()),
             if difference < 0.0 { "shorter" } else { "longer" },
             percent(step.relative.unwrap_or(0.0).abs()),
-            ms(step.spread.unwrap_or(0.0)),
+            ms(step.margin.unwrap_or(0.0)),
         ));
         // Parts that changed in the same direction as the step explain its change.
         let parts = changes
             .iter()
-            .filter(|change| change.group == ChangeGroup::Part && change.beyond_spread);
+            .filter(|change| change.group == ChangeGroup::Part && change.significant);
         let same_way = parts.filter_map(|change| Some((change, change.difference?)));
         let largest = same_way
             .filter(|(change, part)| {
@@ -374,7 +454,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             ));
         }
     }
-    let batches = find(ChangeGroup::Fusion, "batches a step").filter(|change| change.beyond_spread);
+    let batches = find(ChangeGroup::Fusion, "batches a step").filter(|change| change.significant);
     if let Some((a, b)) = batches.and_then(|change| change.a.zip(change.b)) {
         sentences.push(format!("A step has {b:.0} batches instead of {a:.0}."));
     }

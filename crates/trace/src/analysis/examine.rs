@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use super::collect::{Cut, Facts, RankRecord};
 use super::join::{Readiness, ready_here};
+use super::joined::Measured;
+use super::op::Op;
 use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
@@ -13,6 +15,7 @@ use super::{
     summary, tensors, whatif,
 };
 use crate::Format;
+use ronde_job::units::percent;
 
 /// Minimum share of complete steps with equal tensors; the other steps are then untypical.
 const USUAL_SHARE: f64 = 0.5;
@@ -49,23 +52,13 @@ pub(super) fn examine<'a>(
     } else {
         settled.first().copied().unwrap_or(0)
     };
-    let facts = |indices: &[usize]| {
-        indices
-            .iter()
-            .map(|&index| &reference.steps[index])
-            .collect::<Vec<&Facts>>()
-    };
-    let startup = summary::summarize(0, &facts(starting), reference.compute_known);
-    let steady = summary::summarize(first_steady, &facts(settled), reference.compute_known);
-    let step_ms = steady.as_ref().map_or(0.0, |steady| steady.step_ms.p50);
-
+    let step_ms = median(&mut lengths[startup_steps..].to_vec());
     let readiness = Readiness::new(records, ranks, step_ms * 1e6);
-    let steps = steady::steps(
-        reference,
-        |index, _| settled.binary_search(&index).is_ok(),
-        &readiness,
-        ranks,
-    );
+    let measured = Measured::new(reference, &readiness);
+    let startup = measured.summary(0, starting);
+    let steady = measured.summary(first_steady, settled);
+    let is_settled = |index: usize| settled.binary_search(&index).is_ok();
+    let steps = steady::steps(reference, |index, _| is_settled(index), &readiness);
     let began = settled
         .first()
         .map_or(i64::MAX, |&index| reference.steps[index].span.began);
@@ -75,9 +68,13 @@ pub(super) fn examine<'a>(
     let in_force = fusion::in_force(reference, began, ended);
     let fusion = fusion::fusion(reference, &steps, in_force);
 
-    let ms = |ns: &[f64]| Quantiles::some(ns.iter().map(|ns| ns / 1e6));
-    let negotiate_cached_ms = ms(&reference.negotiated_cached);
-    let negotiate_uncached_ms = ms(&reference.negotiated_uncached);
+    let negotiate_ms = |samples: &[(usize, f64)], counts: &dyn Fn(usize) -> bool| {
+        let counted = samples.iter().filter(|&&(step, _)| counts(step));
+        Quantiles::some(counted.map(|(_, ns)| ns / 1e6))
+    };
+    let negotiate_cached_ms = negotiate_ms(&reference.negotiated_cached, &is_settled);
+    // New tensors occur in the first steps, which are not steady.
+    let negotiate_uncached_ms = negotiate_ms(&reference.negotiated_uncached, &wanted);
     let negotiate = negotiate_cached_ms.or(negotiate_uncached_ms);
     let whatif = fusion.as_ref().zip(negotiate);
     let whatif = whatif.and_then(|(fusion, negotiate)| {
@@ -100,7 +97,17 @@ pub(super) fn examine<'a>(
         let mut parts = steady.parts.iter();
         parts.any(|part| part.kind == PartKind::Prepare && part.total_ms.p50 > 0.0)
     });
-    warn(&mut warnings, records, &whole, &steps, waits_for_data);
+    let unrecorded = unrecorded(reference, &steps);
+    let ranks_known = ranks_known(records, ranks);
+    let files_missing = !ranks_known || records.len() < ranks as usize;
+    warn(
+        &mut warnings,
+        records,
+        &whole,
+        waits_for_data,
+        files_missing,
+    );
+    warn_of_unrecorded(&mut warnings, unrecorded);
     if in_force.changed {
         warnings.push(
             "fusion threshold or cycle time changed within the steady steps (tuning?): the figures are of several settings".into(),
@@ -110,10 +117,12 @@ pub(super) fn examine<'a>(
         ronde_timeline: REPORT_VERSION,
         sources: records.iter().map(sources::source).collect(),
         ranks,
+        ranks_unknown: !ranks_known,
+        compute_includes_waiting: unrecorded.negotiation > UNRECORDED_LEAST,
         reference_rank: reference.rank(),
         steps_found_by: reference.found_by,
         steps: (0..)
-            .zip(&reference.steps)
+            .zip(&measured.steps)
             .filter(|(index, _)| wanted(*index))
             .map(|(index, facts)| summary::step(index, facts, partial[index]))
             .collect(),
@@ -128,13 +137,23 @@ pub(super) fn examine<'a>(
         advice: Vec::new(),
         withheld: None,
         stages: stages::stages(reference, &steps),
-        lanes: lanes::lanes(records, ranks, settled, step_ms),
+        lanes: lanes::lanes(records, &readiness, ranks, settled, step_ms),
         warnings,
     };
     let fusion = report.fusion.as_ref();
     let evidence = evidence::of(records, fusion, whatif.as_ref(), in_force.changed);
     (report.advice, report.withheld) = advice::advice(&report, whatif.as_ref(), &evidence);
     (report, steps)
+}
+
+/// Whether `ranks` is the number of ranks of the job: a file states it, or has the ticks of all ranks,
+/// or there are files of all ranks up to the highest.
+fn ranks_known(records: &[RankRecord], ranks: u32) -> bool {
+    let has_all_ticks = |record: &RankRecord| {
+        record.source.format == Format::Horovod && record.counters.ranks() > 0
+    };
+    let stated = |record: &RankRecord| record.source.size.is_some() || has_all_ticks(record);
+    records.iter().any(stated) || (records.len() > 1 && records.len() == ranks as usize)
 }
 
 /// Number of ranks of the job, as far as the files state it.
@@ -189,7 +208,7 @@ fn partial(record: &RankRecord) -> Vec<bool> {
             // it is still as long as the median. A profiler starts with the step, so nothing is
             // missing.
             Cut::Begun if inner.is_empty() => false,
-            Cut::Begun => odd(facts) || ((facts.span.ns() as f64) < ms && !record.compute_known),
+            Cut::Begun => odd(facts) || ((facts.span.ns() as f64) < ms && !record.work.is_known()),
             Cut::Whole => odd(facts),
         })
         .collect();
@@ -200,13 +219,64 @@ fn partial(record: &RankRecord) -> Vec<bool> {
     partial
 }
 
+/// Shares of the steady operations whose ready times the file does not have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unrecorded {
+    /// Without this rank's ready time, but with a negotiation.
+    ready: f64,
+    /// Without any ready time and negotiation.
+    negotiation: f64,
+}
+
+/// Minimum share that is worth a warning.
+const UNRECORDED_LEAST: f64 = 0.05;
+
+fn unrecorded(reference: &RankRecord, steady: &[SteadyStep<'_>]) -> Unrecorded {
+    let ops = || {
+        let batches = steady.iter().flat_map(|step| &step.batches);
+        batches.flat_map(|batch| batch.members)
+    };
+    if !reference.batcher.fuses {
+        return Unrecorded::default();
+    }
+    let share = |is: &dyn Fn(&Op) -> bool| {
+        let found = ops().filter(|op| is(op)).count();
+        found as f64 / ops().count().max(1) as f64
+    };
+    let has_none = |op: &Op| op.ticks.is_empty() && op.negotiation.is_none();
+    Unrecorded {
+        ready: share(&|op| ready_here(reference, op).is_none() && !has_none(op)),
+        negotiation: share(&has_none),
+    }
+}
+
+/// Warns of parts that contain others, because the file does not have the times between them.
+fn warn_of_unrecorded(warnings: &mut Vec<String>, unrecorded: Unrecorded) {
+    const WHEN: &str = "(Horovod writes it only before a tensor is in the response cache)";
+    if unrecorded.ready > UNRECORDED_LEAST {
+        warnings.push(format!(
+            "the file does not contain this rank's ready time for {} of the steady operations {WHEN}. The ready time of the \
+             first rank is used instead, so waiting for other ranks is overestimated; late ranks are known for the other \
+             operations only",
+            percent(unrecorded.ready),
+        ));
+    }
+    if unrecorded.negotiation > UNRECORDED_LEAST {
+        warnings.push(format!(
+            "the file contains no negotiation for {} of the steady operations {WHEN}. Their waiting for other ranks and \
+             their negotiation are part of the computation here",
+            percent(unrecorded.negotiation),
+        ));
+    }
+}
+
 /// Adds warnings that limit the validity of the report.
 fn warn(
     warnings: &mut Vec<String>,
     records: &[RankRecord],
     whole: &[usize],
-    steady: &[SteadyStep<'_>],
     waits_for_data: bool,
+    files_missing: bool,
 ) {
     let reference = &records[0];
     if reference.counters.operations == 0 {
@@ -253,26 +323,6 @@ fn warn(
             ));
         }
     }
-    let ops = || {
-        steady
-            .iter()
-            .flat_map(|step| &step.batches)
-            .flat_map(|batch| batch.members)
-    };
-    let all = ops().count();
-    if matches!(reference.source.format, Format::Horovod | Format::Ronde) && all > 0 {
-        let unknown = ops()
-            .filter(|op| ready_here(reference, op).is_none())
-            .count();
-        if unknown * 20 > all {
-            warnings.push(format!(
-                "the file does not contain this rank's ready time for {} % of the steady operations (Horovod writes it only \
-                 before a tensor is in the response cache). The ready time of the first rank is used instead, so waiting for \
-                 other ranks is overestimated; late ranks are known for the other operations only",
-                unknown * 100 / all
-            ));
-        }
-    }
     for record in &records[1..] {
         if !evidence::overlap_in_time(reference, record) {
             warnings.push(format!(
@@ -305,7 +355,7 @@ fn warn(
             "{} has no GPU events: computation and collectives are those of the host",
             record.source.path.display()
         ));
-    } else if reference.source.format == Format::Kineto {
+    } else if reference.source.format == Format::Kineto && files_missing {
         warnings.push(
             "in a profiler's trace, the time of a collective includes waiting for other ranks; give the files of all ranks to \
              separate the two"

@@ -164,12 +164,14 @@ fn sizes(record: &RankRecord) -> HashMap<&str, u64> {
         .collect()
 }
 
-/// Assigns ranks: a file without one gets the lowest free rank; Horovod's file is rank 0's.
+/// Assigns ranks: of several files, one without a rank gets the lowest free one; Horovod's file is
+/// rank 0's.
 fn name_ranks(records: &mut [RankRecord]) {
     let several = records.len() > 1;
     for index in 0..records.len() {
         let record = &records[index];
-        if record.source.rank.is_some() {
+        let stays_unknown = !several && record.source.format != Format::Horovod;
+        if record.source.rank.is_some() || stays_unknown {
             continue;
         }
         let segment_of = |other: &RankRecord| base(&other.source.path) == base(&record.source.path);
@@ -182,7 +184,7 @@ fn name_ranks(records: &mut [RankRecord]) {
             (None, Format::Horovod) => 0,
             (None, _) => (0..).find(|&rank| !taken(rank)).unwrap_or(0),
         };
-        let guessed = several && sibling.is_none() && record.source.format != Format::Horovod;
+        let guessed = sibling.is_none() && record.source.format != Format::Horovod;
         let record = &mut records[index];
         record.source.rank = Some(rank);
         if guessed {
@@ -255,7 +257,7 @@ fn append(first: &mut RankRecord, later: RankRecord) {
                     at(&mut span.ended);
                 }
                 op.ticks.iter_mut().for_each(|tick| at(&mut tick.at));
-                for activity in &mut op.activities {
+                for activity in op.earlier.iter_mut().chain(&mut op.activities) {
                     activity.name = id(activity.name);
                     at(&mut activity.span.began);
                     at(&mut activity.span.ended);
@@ -274,10 +276,12 @@ fn append(first: &mut RankRecord, later: RankRecord) {
     }
     first.counters.append(later.counters, &names, shift);
     first.marks.append(later.marks, shift);
-    first.negotiated_cached.extend(later.negotiated_cached);
     // The first occurrence of a tensor in a later segment is not its first one in the job.
-    first.negotiated_cached.extend(later.negotiated_uncached);
-    first.compute_known |= later.compute_known;
+    let negotiated = later.negotiated_cached.into_iter();
+    let negotiated = negotiated.chain(later.negotiated_uncached);
+    let negotiated = negotiated.map(|(step, ns)| (steps_before + step, ns));
+    first.negotiated_cached.extend(negotiated);
+    first.work.append(later.work, shift);
     first.warnings.extend(later.warnings);
     let source = &mut first.source;
     source.bytes += later.source.bytes;

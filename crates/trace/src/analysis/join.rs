@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::collect::RankRecord;
 use super::op::Op;
-use crate::NameId;
+use crate::{Kind, NameId};
 
 /// Ready times of all ranks, on the reference rank's clock.
 #[derive(Debug)]
@@ -93,6 +93,22 @@ impl Readiness {
         }
     }
 
+    /// Whether the ready times of all ranks come from files of all ranks, and may be later than the
+    /// start of the reference's bar.
+    pub(super) fn joins_all(&self) -> bool {
+        self.own_bars && !self.others.is_empty() && self.others.len() + 1 == self.ranks as usize
+    }
+
+    /// Time at which all ranks had `op` ready, an operation of the reference whose ready times are
+    /// `ready`. Never after its end.
+    pub(super) fn all_ready(&self, op: &Op, ready: &Ready) -> i64 {
+        let last = if self.own_bars { ready.last() } else { None };
+        // No result exists before all ranks are ready: the record with a later time is of another
+        // operation, as of another process group, or the clocks differ.
+        let last = last.filter(|&at| at <= op.span.ended);
+        last.unwrap_or_else(|| op.all_ready(self.ranks))
+    }
+
     /// Ready times of `op`, an operation of the reference, on all ranks.
     pub(super) fn of(&self, op: &Op) -> Ready {
         let mut ready = Ready {
@@ -106,7 +122,9 @@ impl Readiness {
             ready.set(self.reference, op.ready(self.reference));
         }
         let middle = op.span.began + (op.span.ended - op.span.began) / 2;
-        for other in &self.others {
+        // A message between two ranks waits for no others.
+        let joins = op.kind != Kind::PointToPoint;
+        for other in self.others.iter().filter(|_| joins) {
             if ready.of(other.rank).is_some() {
                 continue;
             }
@@ -153,9 +171,14 @@ impl Ready {
         whole.then(|| self.known())
     }
 
-    /// Latest known time of the ranks other than `rank`.
-    pub(super) fn last_without(&self, rank: u32) -> Option<i64> {
-        let others = self.known().filter(|&(other, _)| other != rank);
+    /// Latest ready time, if [all](Self::all) are known.
+    pub(super) fn last(&self) -> Option<i64> {
+        self.all()?.map(|(_, at)| at).max()
+    }
+
+    /// Latest known time of the ranks other than `ranks`.
+    pub(super) fn last_without(&self, ranks: &[u32]) -> Option<i64> {
+        let others = self.known().filter(|(other, _)| !ranks.contains(other));
         others.map(|(_, at)| at).max()
     }
 }

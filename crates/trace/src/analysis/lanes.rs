@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::collect::RankRecord;
+use super::join::Readiness;
 use super::op::Op;
 use super::report::{LaneBar, LaneTick, PartKind, RankBars};
 use crate::{NameId, Phase, Span};
@@ -18,10 +19,12 @@ const TICKED_RANKS_MOST: u32 = 64;
 /// Executions on two ranks that are this close are the same operation, nanoseconds.
 const SAME_NS: u64 = 1_000_000;
 
-/// Lanes of `records`, of a job of `ranks` ranks. The first record is the reference, `whole` are
-/// its complete steady steps, and `step_ms` is their median length.
+/// Lanes of `records`, of a job of `ranks` ranks, whose ready times are joined in `readiness`. The
+/// first record is the reference, `whole` are its complete steady steps, and `step_ms` is their
+/// median length.
 pub(super) fn lanes(
     records: &[RankRecord],
+    readiness: &Readiness,
     ranks: u32,
     whole: &[usize],
     step_ms: f64,
@@ -35,7 +38,7 @@ pub(super) fn lanes(
         .map(|&index| reference.steps[index].span)
         .collect();
     let (began, ended) = (spans[0].began, spans[spans.len() - 1].ended);
-    let all_ready = AllReady::new(reference, ranks);
+    let all_ready = AllReady::new(reference, readiness, ranks);
     let lanes = records.iter().enumerate().filter_map(|(index, record)| {
         let shift = if index == 0 {
             0
@@ -170,12 +173,13 @@ struct AllReady<'a> {
 }
 
 impl<'a> AllReady<'a> {
-    fn new(reference: &'a RankRecord, ranks: u32) -> Self {
+    fn new(reference: &'a RankRecord, readiness: &Readiness, ranks: u32) -> Self {
         let mut told: HashMap<&str, Vec<_>> = HashMap::new();
         for op in reference.kept.iter().flat_map(|step| &step.ops) {
-            if op.ticks.len() >= ranks as usize {
+            let ready = readiness.of(op);
+            if ready.all().is_some() {
                 let times = told.entry(reference.name(op.tensor)).or_default();
-                times.push((middle(op.span), op.all_ready(ranks)));
+                times.push((middle(op.span), readiness.all_ready(op, &ready)));
             }
         }
         told.values_mut().for_each(|times| times.sort_unstable());
@@ -199,7 +203,7 @@ impl<'a> AllReady<'a> {
         // Executions of the same operation overlap in time.
         let same = nearest.filter(|&&(at, _)| at.abs_diff(middle) <= op.span.ns().max(SAME_NS));
         same.map_or(own, |&(_, ready)| {
-            ready.saturating_sub(shift).min(op.span.began)
+            ready.saturating_sub(shift).min(op.span.ended)
         })
     }
 }
@@ -218,7 +222,7 @@ fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from,
     if op.negotiation.is_some() {
         // Divided like the parts of the step: waiting for the last rank, then negotiation.
         let ready = op.ready(record.rank());
-        let all_ready = all_ready.max(ready);
+        let all_ready = all_ready.min(op.span.began).max(ready);
         let until = |began: i64, ended: i64| Span { began, ended };
         add(
             format!("{tensor} waits for ranks"),
@@ -241,10 +245,23 @@ fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from,
             Phase::Collective => PartKind::Collective,
             Phase::WaitForData | Phase::Queue | Phase::Prepare => PartKind::Prepare,
         };
+        let Span { mut began, ended } = activity.span;
+        if part == PartKind::Collective && began < all_ready {
+            let waits = Span {
+                began,
+                ended: all_ready.min(ended),
+            };
+            add(
+                format!("{tensor} waits for ranks"),
+                PartKind::WaitForRanks,
+                waits,
+            );
+            began = waits.ended;
+        }
         add(
             format!("{tensor} {}", record.name(activity.name)),
             part,
-            activity.span,
+            Span { began, ended },
         );
     }
 }

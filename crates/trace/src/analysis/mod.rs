@@ -14,6 +14,7 @@ mod examine;
 mod fusion;
 mod job;
 mod join;
+mod joined;
 mod lanes;
 mod op;
 mod parts;

@@ -40,6 +40,8 @@ pub(super) struct Op {
     /// Execution.
     pub(super) span: Span,
     pub(super) activities: SmallVec<[Activity; 4]>,
+    /// Activities that end before the execution: BytePS's `COORDINATE_*`, part of the negotiation.
+    pub(super) earlier: Box<[Activity]>,
     pub(super) sums: Option<PhaseSums>,
     /// Last cycle marker before the execution.
     pub(super) cycle: Option<i64>,
@@ -66,8 +68,9 @@ impl Op {
             odd |= activity.span != sane_span(activity.span);
             activity.span = sane_span(activity.span);
         }
-        // Earlier activities belong to the negotiation.
-        activities.retain(|activity| activity.span.ended > span.began);
+        let is_earlier = |activity: &Activity| activity.span.ended <= span.began;
+        let earlier = activities.iter().copied().filter(is_earlier).collect();
+        activities.retain(|activity| !is_earlier(activity));
         let bytes = operation.bytes.or_else(|| {
             let size = operation.dtype?.size_bytes() as u64;
             Some(operation.elements?.saturating_mul(size))
@@ -83,6 +86,7 @@ impl Op {
             ticks,
             span,
             activities,
+            earlier,
             sums: operation.sums,
             cycle,
         };
@@ -131,7 +135,7 @@ impl Op {
         } else {
             0
         };
-        size_of::<Self>() + ticks + activities
+        size_of::<Self>() + ticks + activities + size_of_val(&*self.earlier)
     }
 
     /// Properties that all members of a batch share. The file has neither the reduction operation

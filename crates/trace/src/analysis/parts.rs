@@ -4,9 +4,11 @@
 //! Each instant belongs to the first of these that applies: an operation is in its collective; is
 //! copied in; is copied out; has begun otherwise (it waits for data or the device, or allocates
 //! buffers; in a profiler's trace, the host has launched it); some tensor is ready on every rank;
-//! some tensor is ready on this rank; none of these. The time of each is the *total* of a part. If
-//! the rank computes at that instant, the instant is not *exposed* but belongs to computation. So
-//! the exposed parts add up exactly to the step.
+//! some tensor is ready on this rank; none of these. If the ready times of all ranks show that an
+//! operation had begun before all ranks were ready, it waits until then, and its collective begins
+//! then. The time of each is the *total* of a part. If the rank computes at that instant, the
+//! instant is not *exposed* but belongs to computation. So the exposed parts add up exactly to the
+//! step.
 //!
 //! In a profiler's trace of a GPU, instants without a running kernel or copy are *GPU idle*,
 //! whatever the host does.
@@ -16,9 +18,9 @@
 //! progress. In a job that waits for each result before it continues, a rank computes only while no
 //! operation is in progress.
 
-use super::op::{Batcher, Op};
+use super::op::{Batcher, Op, sane};
 use super::report::PartKind;
-use crate::{Phase, Span};
+use crate::{Kind, Phase, Span};
 
 /// Source of the computation times.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,68 @@ pub(super) enum Computing<'a> {
     WhileIdle,
 }
 
+/// Work of a rank that its file records.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// Computation: disjoint spans, in order of start if the file is.
+    pub(super) compute: Vec<Span>,
+    /// Other work of the GPU than kernels, in the same form.
+    pub(super) other_gpu: Vec<Span>,
+    /// Whether the file has GPU kernels.
+    pub(super) gpu: bool,
+}
+
+impl Recorded {
+    /// Whether the file records computation.
+    pub(super) fn is_known(&self) -> bool {
+        self.gpu || !self.compute.is_empty()
+    }
+
+    /// Unites overlapping spans.
+    pub(super) fn unite(&mut self) {
+        for spans in [&mut self.compute, &mut self.other_gpu] {
+            spans.sort_unstable();
+            spans.dedup_by(|next, kept| {
+                let overlap = next.began <= kept.ended;
+                if overlap {
+                    kept.ended = kept.ended.max(next.ended);
+                }
+                overlap
+            });
+        }
+    }
+
+    /// Adds the work of a later segment.
+    pub(super) fn append(&mut self, later: Self, shift: i64) {
+        let at = |time: i64| sane(time.saturating_add(shift));
+        let shifted = |span: Span| Span {
+            began: at(span.began),
+            ended: at(span.ended),
+        };
+        self.compute.extend(later.compute.into_iter().map(shifted));
+        let other_gpu = later.other_gpu.into_iter().map(shifted);
+        self.other_gpu.extend(other_gpu);
+        self.gpu |= later.gpu;
+        self.unite();
+    }
+
+    /// Source of the computation times; `waits` is whether the job waits for each result.
+    pub(super) fn computing(&self, waits: bool) -> Computing<'_> {
+        if self.gpu {
+            Computing::Gpu {
+                kernels: &self.compute,
+                other: &self.other_gpu,
+            }
+        } else if !self.compute.is_empty() {
+            Computing::Known(&self.compute)
+        } else if waits {
+            Computing::WhileIdle
+        } else {
+            Computing::UntilLastReady
+        }
+    }
+}
+
 /// Times of one step, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
@@ -47,6 +111,9 @@ pub(super) struct Parts {
     pub(super) communication: u64,
     /// Part of `communication` that does not overlap computation.
     pub(super) communication_exposed: u64,
+    /// That part by kind of the operations in progress, in the order of [`Kind`]; zero unless
+    /// computation is known. Operations of two kinds at once count for both.
+    pub(super) exposed_by_kind: [u64; KINDS],
     /// Time with some activity of a phase in progress, in the order of [`PHASES`].
     pub(super) phases: [u64; PHASES.len()],
 }
@@ -61,6 +128,9 @@ pub(super) const PHASES: [Phase; 6] = [
     Phase::CopyOut,
 ];
 
+/// Number of kinds of operations.
+const KINDS: usize = Kind::ALL.len();
+
 fn phase_index(phase: Phase) -> usize {
     PHASES.iter().position(|&known| known == phase).unwrap_or(0)
 }
@@ -71,14 +141,17 @@ const ALL_READY: usize = MOVING + 1;
 const READY: usize = MOVING + 2;
 const COMPUTING: usize = MOVING + 3;
 const OTHER_GPU: usize = MOVING + 4;
-const COUNTERS: usize = MOVING + 5;
+/// Operations of a kind in progress, from here on in the order of [`Kind`].
+const OF_KIND: usize = MOVING + 5;
+const COUNTERS: usize = OF_KIND + KINDS;
 
-/// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is the rank of the file.
+/// Sweeps over `step`, in which `ops` were executed; `rank` is the rank of the file, and `all_ready`
+/// the time at which all ranks had an operation ready.
 pub(super) fn sweep(
     step: Span,
     ops: &[Op],
     rank: u32,
-    ranks: u32,
+    all_ready: impl Fn(&Op) -> i64,
     computing: Computing<'_>,
 ) -> Parts {
     let mut edges: Vec<(i64, usize, i32)> = Vec::with_capacity(ops.len() * 12);
@@ -93,21 +166,28 @@ pub(super) fn sweep(
     for op in ops {
         let ready = op.ready(rank);
         last_ready = last_ready.max(ready);
+        let all_ready = all_ready(op);
+        let moves = op.span.began.max(all_ready);
         if let Computing::Known(_) | Computing::Gpu { .. } = computing {
-            // Launched by the host but not begun on the device. Other ranks' launches are not in
-            // the file.
-            add(phase_index(Phase::Queue), ready, op.span.began);
+            // Launched by the host but not begun on the device.
+            for activity in &op.earlier {
+                let span = activity.span;
+                add(phase_index(activity.phase), span.began, span.ended);
+            }
+            add(READY, op.span.began, moves);
+            add(OF_KIND + op.kind as usize, op.span.began, op.span.ended);
         } else {
-            add(READY, ready, op.span.began);
-            add(ALL_READY, op.all_ready(ranks), op.span.began);
+            add(READY, ready, moves);
+            add(ALL_READY, all_ready, moves);
         }
-        add(MOVING, op.span.began, op.span.ended);
+        add(MOVING, moves, op.span.ended);
         for activity in &op.activities {
-            add(
-                phase_index(activity.phase),
-                activity.span.began,
-                activity.span.ended,
-            );
+            let span = activity.span;
+            let began = match activity.phase {
+                Phase::Collective => span.began.max(all_ready),
+                _ => span.began,
+            };
+            add(phase_index(activity.phase), began, span.ended);
         }
     }
     let mut add_all = |counter: usize, spans: &[Span]| {
@@ -159,6 +239,9 @@ impl Parts {
             PartKind::CopyIn
         } else if phase(Phase::CopyOut) {
             PartKind::CopyOut
+        } else if gpu && holds(READY) {
+            // The kernel of a collective occupies the GPU while it waits.
+            PartKind::WaitForRanks
         } else if gpu && holds(OTHER_GPU) {
             PartKind::GpuOther
         } else if gpu && !computing {
@@ -182,6 +265,13 @@ impl Parts {
         if moving {
             self.communication += ns;
             self.communication_exposed += if computing { 0 } else { ns };
+        }
+        for (kind, time) in self.exposed_by_kind.iter_mut().enumerate() {
+            *time += if holds(OF_KIND + kind) && !computing {
+                ns
+            } else {
+                0
+            };
         }
     }
 }

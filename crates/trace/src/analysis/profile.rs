@@ -77,7 +77,7 @@ pub fn extract(
     let stated = fusion.filter(|fusion| fusion.threshold_from_file);
     let profile = Profile {
         ronde_profile: PROFILE_VERSION,
-        np: Some(report.ranks),
+        np: (!report.ranks_unknown).then_some(report.ranks),
         step_ms: step_ms.filter(|ms| ms.is_finite()),
         cycle_time_ms: fusion.and_then(|fusion| fusion.cycle_time_ms),
         fusion_threshold_bytes: stated.and_then(|fusion| fusion.threshold_bytes),

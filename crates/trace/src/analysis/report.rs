@@ -24,8 +24,15 @@ pub struct Report {
     pub ronde_timeline: u32,
     /// Files, in order of rank.
     pub sources: Vec<SourceReport>,
-    /// Number of ranks of the job, as far as the files state it; at least 1.
+    /// Number of ranks of the job; at least 1.
     pub ranks: u32,
+    /// Whether the files do not state the number of ranks: `ranks` is then the lowest possible.
+    #[serde(default)]
+    pub ranks_unknown: bool,
+    /// Whether waiting for ranks and negotiation are part of the computation, because the file has
+    /// neither ready times nor negotiations for some of the steady operations.
+    #[serde(default)]
+    pub compute_includes_waiting: bool,
     /// Rank whose steps are reported.
     pub reference_rank: u32,
     /// Method that separated the steps.
@@ -201,6 +208,10 @@ pub struct Summary {
     pub parts: Vec<Part>,
     /// Time with some operation in progress, hidden or not.
     pub communication_ms: Quantiles,
+    /// Exposed milliseconds of a mean step by kind of operation, the largest first; known from a
+    /// profiler's trace only. Operations of two kinds at once count for both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exposed_by_kind_ms: Vec<(Kind, f64)>,
     /// Share of the communication that computation hides, 0 to 1, from the medians.
     pub overlap: f64,
     /// Whether computation was recorded (a profiler's trace). Otherwise it is assumed to last until
@@ -236,6 +247,9 @@ pub struct Stragglers {
     /// Rank with the highest cost, if it stands out: last in more than its share of operations, and
     /// by more than the error of the clocks.
     pub slowest: Option<u32>,
+    /// Two ranks that stand out together, if no single rank does.
+    #[serde(default)]
+    pub slowest_pair: Option<StragglerPair>,
     /// Tensors that waited longest for their last rank, the longest first; at most 50.
     pub tensors: Vec<StragglerTensor>,
 }
@@ -263,6 +277,21 @@ pub struct StragglerRank {
     /// Median step if this rank had been ready no later than the others. The steady steps are
     /// simulated with the other ranks' ready times; if the simulation does not reproduce the
     /// recorded steps, every batch is moved to the earliest time that the rest allows.
+    pub step_ms_without: f64,
+    /// Difference between the median step and `step_ms_without`.
+    pub cost_ms: f64,
+}
+
+/// Two ranks that are late together, like those of one host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StragglerPair {
+    /// The ranks, in order.
+    pub ranks: [u32; 2],
+    /// Share of all operations for which they were the last two ranks.
+    pub last_share: f64,
+    /// Delay of both after the third-last rank when they were the last two, milliseconds.
+    pub lag_ms: Quantiles,
+    /// Median step if both had been ready no later than the others.
     pub step_ms_without: f64,
     /// Difference between the median step and `step_ms_without`.
     pub cost_ms: f64,
@@ -400,6 +429,9 @@ pub struct TensorRow {
     pub dtype: Option<String>,
     /// Number of elements; none if the file does not state it.
     pub elements: Option<u64>,
+    /// Largest payload in steady steps, bytes; none if the file does not state sizes.
+    #[serde(default)]
+    pub bytes_max: Option<u64>,
     /// Number of operations in steady steps.
     pub n: u64,
     /// Median ready time after the start of the step, microseconds, by rank; none for ranks whose

@@ -46,6 +46,15 @@ pub enum ScalingError {
         /// Label of the run.
         label: String,
     },
+    /// The files do not state the number of ranks.
+    #[error(
+        "{label}: the number of ranks is not in the file, so the run has no place in the series; give the files of all its \
+         ranks, joined by commas, or a timeline of Horovod from the start of the job"
+    )]
+    RanksUnknown {
+        /// Label of the run.
+        label: String,
+    },
     /// The JSON was not written by `ronde bench --json`.
     #[error(
         "{label}: this JSON has no positive number {field:?}, which `ronde bench --json` always writes; is it another \
@@ -94,7 +103,7 @@ impl ScalingRun {
     /// Makes a run from a timeline's report.
     ///
     /// # Errors
-    /// [`ScalingError::NoSteps`].
+    /// [`ScalingError::NoSteps`] or [`ScalingError::RanksUnknown`].
     pub fn from_report(label: &str, report: &Report) -> Result<Self, ScalingError> {
         let steady = report
             .steady
@@ -103,6 +112,10 @@ impl ScalingRun {
         let steady = steady.ok_or_else(|| ScalingError::NoSteps {
             label: label.to_owned(),
         })?;
+        if report.ranks_unknown {
+            let label = label.to_owned();
+            return Err(ScalingError::RanksUnknown { label });
+        }
         let mut parts_ms = [0.0; PartKind::COUNT];
         for part in &steady.parts {
             parts_ms[part.kind as usize] = part.exposed_ms.mean;
@@ -221,15 +234,14 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
     };
     let ranks = last.run.ranks;
     let mut sentences = vec![format!(
-        "Each rank does the same work in every run (weak scaling): {ranks} ranks do {:.2} times the work of one in the same \
-         time, an efficiency of {}{}.",
-        last.speedup,
-        percent(last.efficiency),
-        if base.ranks > 1 {
-            format!(" against {} ranks", base.ranks)
-        } else {
-            String::new()
+        "Each rank does the same work in every run (weak scaling): {ranks} ranks do {:.2} times the work of {} in the same \
+         time, an efficiency of {}.",
+        last.speedup / f64::from(base.ranks.max(1)),
+        match base.ranks {
+            0 | 1 => "one".to_owned(),
+            ranks => format!("{ranks} ranks"),
         },
+        percent(last.efficiency),
     )];
     if last.lost_ms > 0.0
         && let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms)
@@ -340,6 +352,16 @@ mod tests {
             scaling.sentences[0].contains("2.00 times the work of one")
                 && scaling.warnings.is_empty(),
             "{scaling:?}"
+        );
+    }
+
+    #[test]
+    fn work_is_relative_to_the_run_with_the_fewest_ranks() {
+        let scaling = scaling(vec![bench(8, 200.0), bench(16, 210.0)]);
+        let sentence = &scaling.sentences[0];
+        assert!(
+            sentence.contains("16 ranks do 1.90 times the work of 8 ranks"),
+            "{sentence}"
         );
     }
 

@@ -15,7 +15,7 @@ pub(super) fn stages(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Stage
     let mut spans: BTreeMap<NameId, Vec<Span>> = BTreeMap::new();
     let members = steps.iter().flat_map(|step| &step.batches);
     for op in members.flat_map(|batch| batch.members) {
-        for activity in &op.activities {
+        for activity in op.earlier.iter().chain(&op.activities) {
             spans.entry(activity.name).or_default().push(activity.span);
         }
     }

@@ -40,13 +40,13 @@ impl Batch<'_> {
         self.span.began.max(self.all_ready).min(self.span.ended)
     }
 
-    /// Ready time if `rank` is not waited for; unchanged if the ready times are not all known.
-    pub(super) fn ready_without(&self, rank: u32) -> i64 {
+    /// Ready time if `ranks` are not waited for; unchanged if the ready times are not all known.
+    pub(super) fn ready_without(&self, ranks: &[u32]) -> i64 {
         let mut last = None;
         for (op, ready) in self.members.iter().zip(&self.ready) {
             let known = ready.all().is_some();
             let at = if known {
-                ready.last_without(rank)
+                ready.last_without(ranks)
             } else {
                 None
             };
@@ -61,25 +61,19 @@ pub(super) fn steps<'a>(
     record: &'a RankRecord,
     whole: impl Fn(usize, &Facts) -> bool,
     readiness: &Readiness,
-    ranks: u32,
 ) -> Vec<SteadyStep<'a>> {
     let kept = record.kept.iter().filter_map(|kept| {
         let facts = record.steps.get(kept.index)?;
         whole(kept.index, facts).then(|| SteadyStep {
             index: kept.index,
             span: facts.span,
-            batches: batches(record, &kept.ops, readiness, ranks),
+            batches: batches(record, &kept.ops, readiness),
         })
     });
     kept.collect()
 }
 
-fn batches<'a>(
-    record: &RankRecord,
-    ops: &'a [Op],
-    readiness: &Readiness,
-    ranks: u32,
-) -> Vec<Batch<'a>> {
+fn batches<'a>(record: &RankRecord, ops: &'a [Op], readiness: &Readiness) -> Vec<Batch<'a>> {
     let ranges = record.batcher.batches(ops).into_iter();
     let batches = ranges.map(|range| {
         let members = &ops[range];
@@ -88,16 +82,8 @@ fn batches<'a>(
             .iter()
             .skip(1)
             .fold(members[0].span, |span, op| join(span, op.span));
-        let all_ready = members.iter().zip(&ready).map(|(op, ready)| {
-            let known = if !record.batcher.fuses {
-                ready.all().and_then(|all| all.map(|(_, at)| at).max())
-            } else {
-                None
-            };
-            known
-                .unwrap_or_else(|| op.all_ready(ranks))
-                .min(op.span.ended)
-        });
+        let all_ready = members.iter().zip(&ready);
+        let all_ready = all_ready.map(|(op, ready)| readiness.all_ready(op, ready));
         let all_ready = all_ready.max().unwrap_or(span.began);
         let bytes = members
             .iter()

@@ -1,5 +1,6 @@
 //! Stragglers: ranks that are late, and the length of a step without each of them, by
-//! recomputation.
+//! recomputation. If no single rank stands out, two ranks may: those of a slow host are late
+//! together, and leaving out one of them changes nothing.
 //!
 //! The steps are simulated by the runtime's own planner ([`super::whatif`]) with the ready times of
 //! the other ranks. If that model does not reproduce the recorded steps, the recorded batches are
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 
 use super::collect::RankRecord;
 use super::quantiles::median;
-use super::report::{Quantiles, StragglerRank, StragglerTensor, Stragglers};
+use super::report::{Quantiles, StragglerPair, StragglerRank, StragglerTensor, Stragglers};
 use super::steady::SteadyStep;
 use super::whatif::WhatIf;
 use crate::NameId;
@@ -27,6 +28,8 @@ const COST_LEAST: f64 = 0.02;
 const COST_OVER_NEXT: f64 = 1.5;
 /// Minimum number of steps: in fewer, one of two ranks is too often last in all steps by chance.
 const STEPS_LEAST: usize = 5;
+/// Minimum number of ranks to look for two late ones: of fewer, the others are not the majority.
+const PAIR_RANKS_LEAST: u32 = 4;
 
 /// Finds the late ranks in `steps`; `clock_error_ns` is the error bound of times on two ranks. None
 /// if ready times are known for fewer than two ranks.
@@ -39,6 +42,7 @@ pub(super) fn stragglers(
 ) -> Option<Stragglers> {
     let mut operations = 0u64;
     let mut by_rank: Vec<Lateness> = vec![Lateness::default(); ranks as usize];
+    let mut by_pair: HashMap<[u32; 2], Vec<f64>> = HashMap::new();
     let mut by_tensor: HashMap<NameId, TensorLateness> = HashMap::new();
     for batch in steps.iter().flat_map(|step| &step.batches) {
         for (op, ready) in batch.members.iter().zip(&batch.ready) {
@@ -47,16 +51,21 @@ pub(super) fn stragglers(
             };
             operations += 1;
             let mut first = i64::MAX;
-            let (mut last, mut last_rank, mut before) = (i64::MIN, 0, i64::MIN);
+            // The last three, the latest first.
+            let mut latest = [(i64::MIN, 0); 3];
             for (rank, at) in all {
                 first = first.min(at);
-                if at > last {
-                    (before, last, last_rank) = (last, at, rank);
-                } else {
-                    before = before.max(at);
+                if at > latest[2].0 {
+                    latest[2] = (at, rank);
+                    latest.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
                 }
             }
+            let [(last, last_rank), (before, before_rank), (third, _)] = latest;
             by_rank[last_rank as usize].lag_ms.push(ms(last - before));
+            if ranks >= PAIR_RANKS_LEAST {
+                let pair = [last_rank.min(before_rank), last_rank.max(before_rank)];
+                by_pair.entry(pair).or_default().push(ms(before - third));
+            }
             let tensor = by_tensor.entry(op.tensor).or_default();
             tensor.spread_ms.push(ms(last - first));
             *tensor.last.entry(last_rank).or_default() += 1;
@@ -71,17 +80,21 @@ pub(super) fn stragglers(
             .map(|step| ms(step.span.ended - step.span.began))
             .collect::<Vec<_>>(),
     );
+    let step_ms_without = |ranks: &[u32], times: usize| match whatif
+        .filter(|_| times as u64 * RERUN_SHARE >= operations)
+    {
+        Some(whatif) => {
+            step_ms - (whatif.modelled_ns - whatif.without(steps, ranks)).max(0.0) / 1e6
+        }
+        None => {
+            let lengths = steps.iter().map(|step| ms(without(step, ranks)));
+            median(&mut lengths.collect::<Vec<_>>())
+        }
+    };
     let rows: Vec<StragglerRank> = (0..ranks)
         .zip(by_rank)
         .map(|(rank, late)| {
-            let lengths = steps.iter().map(|step| ms(without(step, rank)));
-            let without =
-                match whatif.filter(|_| late.lag_ms.len() as u64 * RERUN_SHARE >= operations) {
-                    Some(whatif) => {
-                        step_ms - (whatif.modelled_ns - whatif.without(steps, rank)).max(0.0) / 1e6
-                    }
-                    None => median(&mut lengths.collect::<Vec<_>>()),
-                };
+            let without = step_ms_without(&[rank], late.lag_ms.len());
             StragglerRank {
                 rank,
                 last: late.lag_ms.len() as u64,
@@ -92,9 +105,29 @@ pub(super) fn stragglers(
             }
         })
         .collect();
+    let scale = Scale {
+        step_ms,
+        steps: steps.len(),
+        clock_error_ms: ms(clock_error_ns as i64),
+    };
+    let slowest = slowest(&rows, &scale);
+    // The pair that was most often last; of several, the lowest.
+    let usual = by_pair.into_iter();
+    let usual = usual.max_by_key(|(pair, lag)| (lag.len(), std::cmp::Reverse(*pair)));
+    let pair = usual.filter(|_| slowest.is_none()).map(|(ranks, lag)| {
+        let step_ms_without = step_ms_without(&ranks, lag.len());
+        StragglerPair {
+            ranks,
+            last_share: lag.len() as f64 / operations as f64,
+            lag_ms: Quantiles::of(lag),
+            step_ms_without,
+            cost_ms: step_ms - step_ms_without,
+        }
+    });
     Some(Stragglers {
         operations,
-        slowest: slowest(&rows, step_ms, steps.len(), ms(clock_error_ns as i64)),
+        slowest,
+        slowest_pair: pair.filter(|pair| stands_out(pair, &rows, &scale)),
         ranks: rows,
         tensors: tensors(record, by_tensor),
     })
@@ -115,8 +148,8 @@ fn ms(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Length of `step`, in nanoseconds, if no rank had waited for `rank`.
-fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
+/// Length of `step`, in nanoseconds, if no rank had waited for `ranks`.
+fn without(step: &SteadyStep<'_>, ranks: &[u32]) -> i64 {
     // (recorded end, recomputed end), in order of the former.
     let mut ends: Vec<(i64, i64)> = vec![(step.span.began, step.span.began)];
     let mut last = (step.span.began, step.span.began);
@@ -126,7 +159,7 @@ fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
         let over = ends.partition_point(|&(end, _)| end <= began);
         let (before, before_without) = ends[over.max(1) - 1];
         let delay = (began - before.max(batch.all_ready)).max(0);
-        let ready = batch.ready_without(rank).min(batch.all_ready);
+        let ready = batch.ready_without(ranks).min(batch.all_ready);
         // A delay after the last rank was ready is a wait for the cycle, which overlaps other
         // batches; a delay after the previous batch is the cost of starting a batch.
         let after_batch = if before >= batch.all_ready { delay } else { 0 };
@@ -147,22 +180,45 @@ fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
     (end_without - step.span.began) + (step.span.ended - last.0).max(0)
 }
 
+/// Figures that a cost is compared with.
+#[derive(Debug)]
+struct Scale {
+    step_ms: f64,
+    steps: usize,
+    clock_error_ms: f64,
+}
+
+impl Scale {
+    /// Whether ranks stand out that are last for `last_share` of the operations, `share` of which
+    /// are expected by chance; `next_ms` is the cost of the next candidate.
+    fn stands_out(&self, cost_ms: f64, next_ms: f64, last_share: f64, share: f64) -> bool {
+        // The tensors of a step are late together, so the sample size is the number of steps.
+        let chance = 2.0 * (share * (1.0 - share) / self.steps.max(1) as f64).sqrt();
+        self.steps >= STEPS_LEAST
+            && cost_ms > COST_LEAST * self.step_ms
+            && cost_ms > COST_OVER_NEXT * next_ms
+            && cost_ms > self.clock_error_ms
+            && last_share > (share + chance).min(0.9)
+    }
+}
+
 /// Rank that stands out.
-fn slowest(rows: &[StragglerRank], step_ms: f64, steps: usize, clock_error_ms: f64) -> Option<u32> {
+fn slowest(rows: &[StragglerRank], scale: &Scale) -> Option<u32> {
     let mut by_cost: Vec<&StragglerRank> = rows.iter().collect();
     by_cost.sort_by(|a, b| b.cost_ms.total_cmp(&a.cost_ms));
     let (most, next) = (by_cost.first()?, by_cost.get(1)?);
-    // The tensors of a step are late together, so the sample size is the number of steps.
     let share = 1.0 / rows.len() as f64;
-    if steps < STEPS_LEAST {
-        return None;
-    }
-    let chance = 2.0 * (share * (1.0 - share) / steps.max(1) as f64).sqrt();
-    let stands_out = most.cost_ms > COST_LEAST * step_ms
-        && most.cost_ms > COST_OVER_NEXT * next.cost_ms
-        && most.cost_ms > clock_error_ms
-        && most.last_share > (share + chance).min(0.9);
-    stands_out.then_some(most.rank)
+    scale
+        .stands_out(most.cost_ms, next.cost_ms, most.last_share, share)
+        .then_some(most.rank)
+}
+
+/// Whether two ranks stand out: together they cost more than any rank alone.
+fn stands_out(pair: &StragglerPair, rows: &[StragglerRank], scale: &Scale) -> bool {
+    let next_ms = rows.iter().map(|row| row.cost_ms).fold(0.0, f64::max);
+    let ranks = rows.len() as f64;
+    let share = 2.0 / (ranks * (ranks - 1.0));
+    scale.stands_out(pair.cost_ms, next_ms, pair.last_share, share)
 }
 
 fn tensors(

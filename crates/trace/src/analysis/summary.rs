@@ -4,7 +4,7 @@ use super::collect::Facts;
 use super::parts::PHASES;
 use super::quantiles::median;
 use super::report::{Part, PartKind, Quantiles, Step, Summary};
-use crate::Phase;
+use crate::{Kind, Phase};
 
 /// Converts nanoseconds to milliseconds.
 pub(super) fn ms(ns: u64) -> f64 {
@@ -53,6 +53,13 @@ pub(super) fn summarize(first: usize, steps: &[&Facts], compute_known: bool) -> 
     } else {
         0.0
     };
+    let by_kind = Kind::ALL.map(|kind| {
+        let exposed_ms = of(&|step| ms(step.parts.exposed_by_kind[kind as usize]));
+        (kind, exposed_ms.mean)
+    });
+    let by_kind = by_kind.into_iter().filter(|&(_, ms)| ms > 0.0);
+    let mut exposed_by_kind_ms: Vec<(Kind, f64)> = by_kind.collect();
+    exposed_by_kind_ms.sort_by(|a, b| b.1.total_cmp(&a.1));
     let phases_ms = PHASES.iter().enumerate().map(|(index, &phase)| {
         let time = median(
             &mut steps
@@ -74,6 +81,7 @@ pub(super) fn summarize(first: usize, steps: &[&Facts], compute_known: bool) -> 
         step_ms,
         parts: parts.into(),
         communication_ms,
+        exposed_by_kind_ms,
         overlap,
         compute_known,
         phases_ms,

@@ -18,6 +18,7 @@ const STEPS_LEAST: usize = 8;
 #[derive(Debug, Default)]
 struct Times {
     n: u64,
+    bytes_max: Option<u64>,
     steps: usize,
     ready_us: Vec<Vec<f64>>,
     own_us: Vec<f64>,
@@ -44,6 +45,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
             for (op, ready) in batch.members.iter().zip(&batch.ready) {
                 let times = times.entry(op.tensor).or_default();
                 times.n += 1;
+                times.bytes_max = times.bytes_max.max(op.bytes);
                 let here = op.ready(own);
                 times.latency_ms.push((op.span.ended - here) as f64 / 1e6);
                 if sample
@@ -59,7 +61,9 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
                     .is_none()
                     .then(|| ready_here(record, op))
                     .flatten();
-                for (rank, at) in ready.known().chain(own_too.map(|at| (own, at))) {
+                // A rank that the job does not have is damaged; memory must not be allocated for it.
+                let known = ready.known().chain(own_too.map(|at| (own, at)));
+                for (rank, at) in known.filter(|&(rank, _)| rank < ranks) {
                     let rank = rank as usize;
                     if times.ready_us.len() <= rank {
                         times.ready_us.resize(rank + 1, Vec::new());
@@ -80,6 +84,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
             kind: op.kind,
             dtype: op.dtype.map(|dtype| dtype.name().to_owned()),
             elements: op.elements,
+            bytes_max: times.bytes_max,
             n: times.n,
             ready_us: ready_us(times.ready_us),
             ready_jitter_us: (own_us.p90 - own_us.p10) / 2.0,

@@ -36,23 +36,18 @@ fn identity(op: &Op) -> u64 {
     (op.kind as u64) << 40 | dtype << 32 | u64::from(op.tensor.0)
 }
 
-/// Tensors of `step`. With `without`, that rank's ready times are no later than those of the
-/// others. None if a size is unknown.
+/// Tensors of `step`. The ready times of the ranks `without` are no later than those of the others.
+/// None if a size is unknown.
 pub(super) fn tensors(
     step: &SteadyStep<'_>,
-    without: Option<u32>,
+    without: &[u32],
     classes: &mut Classes,
 ) -> Option<Vec<(NameId, WorkTensor)>> {
     let mut tensors = Vec::new();
     for batch in &step.batches {
         for (op, ready) in batch.members.iter().zip(&batch.ready) {
-            let at = ready.all().and_then(|all| all.map(|(_, at)| at).max());
-            let at = at.map(|at| {
-                without
-                    .and_then(|rank| ready.last_without(rank))
-                    .unwrap_or(at)
-                    .min(at)
-            });
+            let at = ready.last();
+            let at = at.map(|at| ready.last_without(without).unwrap_or(at).min(at));
             let first = ready.known().map(|(_, at)| at).min();
             let pending = first.or(op.negotiation.map(|span| span.began));
             let ready_us = since_us(step, at.unwrap_or(batch.all_ready).min(batch.span.began));
@@ -156,7 +151,7 @@ fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64
     let mut traced = Vec::new();
     let negotiate_us = negotiate_us(steps, setting.cycle_us);
     for step in steps.iter().step_by(every) {
-        let tensors = tensors(step, None, &mut classes)?;
+        let tensors = tensors(step, &[], &mut classes)?;
         // If names do not repeat, tensors are identified by their position in the step.
         let mut seen: HashMap<u64, u64> = HashMap::new();
         let tensors = tensors.into_iter().map(|(id, work)| {

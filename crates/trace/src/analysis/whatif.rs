@@ -82,7 +82,7 @@ impl WhatIf {
         let mut model = Vec::new();
         let mut points: Vec<Vec<(u64, f64)>> = Vec::new();
         for step in steps.iter().step_by(every) {
-            model.push(workload(step, None, &mut classes)?);
+            model.push(workload(step, &[], &mut classes)?);
             for batch in &step.batches {
                 let class = classes.of(batch.members.first()?) as usize;
                 points.resize(points.len().max(class + 1), Vec::new());
@@ -132,13 +132,13 @@ impl WhatIf {
         gate::reproduces(self.measured_ns, self.modelled_ns)
     }
 
-    /// Length of a step under the recorded settings if no rank had waited for `rank`; `steps` are
-    /// those that the model was made from.
-    pub(super) fn without(&self, steps: &[SteadyStep<'_>], rank: u32) -> f64 {
+    /// Length of a step under the recorded settings if no rank had waited for `ranks`; `steps`
+    /// are those that the model was made from.
+    pub(super) fn without(&self, steps: &[SteadyStep<'_>], ranks: &[u32]) -> f64 {
         let mut classes = Classes::default();
         let every = steps.len().div_ceil(self.steps.len().max(1)).max(1);
         let chosen = steps.iter().step_by(every);
-        let faster = chosen.filter_map(|step| workload(step, Some(rank), &mut classes));
+        let faster = chosen.filter_map(|step| workload(step, ranks, &mut classes));
         self.run(&faster.collect::<Vec<_>>(), self.current).step_ns
     }
 
@@ -215,12 +215,8 @@ pub(super) fn model(
     )
 }
 
-/// Workload of `step` as recorded, or with `without` ready no later than the others.
-fn workload(
-    step: &SteadyStep<'_>,
-    without: Option<u32>,
-    classes: &mut Classes,
-) -> Option<Workload> {
+/// Workload of `step` as recorded, with the ranks `without` ready no later than the others.
+fn workload(step: &SteadyStep<'_>, without: &[u32], classes: &mut Classes) -> Option<Workload> {
     let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
         .into_iter()
         .map(|(_, work)| work)

@@ -321,27 +321,35 @@ impl Numbers {
     }
 }
 
-/// Rank that `<dir>/<local rank>/comm.json` or `<dir>/node<k>/<local rank>/comm.json` belongs to.
-/// After the first node this takes the number of ranks on a node, counted in the first node's
-/// folders.
+/// Rank that `<dir>/<local rank>/comm.json` or `<dir>/node<k>/<local rank>/comm.json` belongs to, if
+/// it is certain: after the first node this takes the number of ranks on a node, counted in the
+/// first node's folders. The number of a folder may also be a date or the number of a run, so
+/// another than 0 counts only if it is below the number of such folders.
 fn rank_of_folder(path: &Path) -> Option<u32> {
     let path = std::path::absolute(path).ok()?;
     let number = |path: &Path| -> Option<u32> { path.file_name()?.to_str()?.parse().ok() };
+    let file = path.file_name()?;
+    let numbered = |above: &Path| -> Option<u32> {
+        let paths = std::fs::read_dir(above)
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path());
+        let ranks = paths.filter(|path| number(path).is_some() && path.join(file).is_file());
+        ranks.count().try_into().ok()
+    };
     let folder = path.parent()?;
     let local_rank = number(folder)?;
     let above = folder.parent()?;
+    if local_rank > 0 && local_rank >= numbered(above)? {
+        return None;
+    }
     let node = above
         .file_name()
         .and_then(|name| name.to_str()?.strip_prefix("node")?.parse().ok());
     let Some(node @ 1_u32..) = node else {
         return Some(local_rank);
     };
-    let first: u32 = std::fs::read_dir(above.parent()?)
-        .ok()?
-        .filter_map(|entry| number(&entry.ok()?.path()))
-        .count()
-        .try_into()
-        .ok()?;
+    let first = numbered(above.parent()?)?;
     (local_rank < first).then(|| node.checked_mul(first)?.checked_add(local_rank))?
 }
 

@@ -41,7 +41,7 @@ fn unsorted_rows_become_synchronizations() {
     ]));
     assert_eq!(source.format, Format::Byteps);
     assert_eq!(source.epoch_ns, Some(now * 1_000));
-    assert_eq!(source.rank, Some(3), "of the folder");
+    assert_eq!(source.rank, Some(0), "of the folder");
     let found: Vec<_> = told
         .operations
         .iter()
@@ -63,7 +63,7 @@ fn unsorted_rows_become_synchronizations() {
         "in order of time"
     );
     let first = &told.operations[0];
-    assert_eq!((first.ticks[0].rank, first.ticks[0].at), (3, 0));
+    assert_eq!((first.ticks[0].rank, first.ticks[0].at), (0, 0));
     let activities: Vec<_> = first
         .activities
         .iter()
@@ -111,12 +111,29 @@ fn rows_without_a_whole() {
     );
 }
 
+/// Folders with a `comm.json` in each.
+fn folders(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in names {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("comm.json"), "").unwrap();
+    }
+    folder
+}
+
+#[test]
+fn numbers_of_runs_and_dates_are_no_ranks() {
+    let folder = folders(&["20200516", "20200517", "runs/17", "trace/0"]);
+    std::fs::create_dir(folder.path().join("runs/0")).unwrap();
+    let rank = |name: &str| rank_of_folder(&folder.path().join(name).join("comm.json"));
+    assert_eq!((rank("20200516"), rank("20200517")), (None, None));
+    assert_eq!((rank("runs/17"), rank("trace/0")), (None, Some(0)));
+}
+
 #[test]
 fn ranks_of_folders() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["0", "1", "node1/0", "node1/1", "node2/1"] {
-        std::fs::create_dir_all(folder.path().join(name)).unwrap();
-    }
+    let folder = folders(&["0", "1", "node1/0", "node1/1", "node2/0", "node2/1"]);
     let rank = |name: &str| rank_of_folder(&folder.path().join(name).join("comm.json"));
     assert_eq!((rank("0"), rank("1")), (Some(0), Some(1)));
     assert_eq!(

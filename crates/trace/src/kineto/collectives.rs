@@ -94,7 +94,7 @@ pub(super) struct Call {
     pub(super) operation: Operation,
 }
 
-fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &Out<'_>) -> Call {
+fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &mut Out<'_>) -> Call {
     let launch = kernel.correlation.and_then(|correlation| {
         let found = trace
             .launches
@@ -119,10 +119,23 @@ fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &Out<'_>) -> Call {
     if operation.kind == Kind::Other {
         operation.kind = vocabulary::torch_kind(&kernel.text);
     }
-    operation.ticks = tick(submitted, out).into_iter().collect();
+    // The host submits collectives long before the GPU reaches them, so the rank is ready when its
+    // kernel begins.
+    operation.ticks = tick(kernel.span.began, out).into_iter().collect();
+    let submitted = submitted.unwrap_or(kernel.span.began);
+    if submitted < kernel.span.began {
+        operation.activities.push(Activity {
+            name: out.name("QUEUE"),
+            phase: Phase::Queue,
+            span: Span {
+                began: submitted,
+                ended: kernel.span.began,
+            },
+        });
+    }
     Call {
         called: called.into(),
-        submitted: submitted.unwrap_or(kernel.span.began),
+        submitted,
         operation,
     }
 }
@@ -136,7 +149,7 @@ fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> 
         .or(parameters.and_then(|span| span.description.as_ref()));
     let name = out.name(&annotation.name);
     let mut operation = operation(&annotation.name, &description, name, annotation.span);
-    operation.ticks = tick(Some(annotation.span.began), out).into_iter().collect();
+    operation.ticks = tick(annotation.span.began, out).into_iter().collect();
     Call {
         called: annotation.name.clone(),
         submitted: annotation.span.began,
@@ -145,8 +158,8 @@ fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> 
 }
 
 /// Tick of this rank at `at`, if the rank is known.
-fn tick(at: Option<i64>, out: &Out<'_>) -> Option<Tick> {
-    let (rank, at) = (out.source.rank?, at?);
+fn tick(at: i64, out: &Out<'_>) -> Option<Tick> {
+    let rank = out.source.rank?;
     Some(Tick { rank, at })
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the profiler trace reader: from events to operations and computation.
 
-use super::super::model::{Format, Kind, MarkKind};
+use super::super::model::{Format, Kind, MarkKind, Phase};
 use super::super::testing::told;
 use super::*;
 use ronde_job::Dtype;
@@ -78,10 +78,13 @@ fn a_kernel_is_described_where_it_was_launched() {
         "what was called, not what the kernel is named after"
     );
     assert_eq!(operation.execution, Some(us(100, 150)));
+    // Ready when the kernel begins; the host had submitted it 49 us before.
     assert_eq!(
         (operation.ticks[0].rank, operation.ticks[0].at),
-        (2, 51_000)
+        (2, 100_000)
     );
+    let queue = operation.activities[1];
+    assert_eq!((queue.phase, queue.span), (Phase::Queue, us(51, 100)));
     assert_eq!(
         (operation.dtype, operation.elements, operation.bytes),
         (Some(Dtype::F32), Some(10), Some(40))

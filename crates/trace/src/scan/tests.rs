@@ -193,7 +193,7 @@ fn other_files_are_called_by_name() {
     for (bytes, expected) in cases {
         let error = told_by(bytes, None).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
-        assert!(error.contains("/x/3/comm.json"), "{error}");
+        assert!(error.contains("/x/0/comm.json"), "{error}");
     }
     let chrome =
         br#"[{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]"#;

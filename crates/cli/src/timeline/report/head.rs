@@ -114,8 +114,19 @@ fn found(report: &Report) -> String {
         ),
     };
     let steps = counted(report.steps.len() as u64, "step");
-    let (rank, ranks) = (report.reference_rank, report.ranks);
-    format!("{steps} on rank {rank} of {ranks} ({found_by}{partial})")
+    format!("{steps} {} ({found_by}{partial})", place(report))
+}
+
+/// Rank whose steps are reported, and the number of ranks, as far as they are known.
+fn place(report: &Report) -> String {
+    let rank = match report.sources.first().and_then(|source| source.rank) {
+        Some(_) => format!("on rank {}", report.reference_rank),
+        None => "on an unknown rank".to_owned(),
+    };
+    match report.ranks_unknown {
+        true => format!("{rank}, number of ranks unknown"),
+        false => format!("{rank} of {}", report.ranks),
+    }
 }
 
 /// Summaries that the report has, with their names.
@@ -143,12 +154,18 @@ fn summaries(report: &Report) -> Table {
 fn figures(report: &Report, steady: &Summary) -> Markup {
     let exposed = steady.exposed_ms();
     let stragglers = report.stragglers.as_ref();
-    let (slowest, slow) = match stragglers.map(|stragglers| stragglers.slowest_rank()) {
+    let slowest = stragglers.map(|known| (known.slowest_rank(), &known.slowest_pair));
+    let (slowest, slow) = match slowest {
         None => ("not known".into(), "ready times of one rank only".into()),
-        Some(None) => ("none".into(), "no rank stands out".into()),
-        Some(Some(rank)) => {
+        Some((None, None)) => ("none".into(), "no rank stands out".into()),
+        Some((Some(rank), _)) => {
             let cost = format!("costs {} a step", ms(rank.cost_ms));
             (rank.rank.to_string(), cost)
+        }
+        Some((None, Some(pair))) => {
+            let cost = format!("both together cost {} a step", ms(pair.cost_ms));
+            let ranks = pair.ranks.map(|rank| rank.to_string());
+            (ranks.join(" and "), cost)
         }
     };
     let mut tiles = vec![

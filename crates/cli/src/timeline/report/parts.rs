@@ -2,7 +2,7 @@
 
 use maud::Markup;
 use ronde_trace::analysis::Report;
-use ronde_trace::analysis::report::Summary;
+use ronde_trace::analysis::report::{PartKind, Summary};
 
 use super::head::named;
 use super::{name_in_json, recorded_parts};
@@ -23,10 +23,10 @@ pub(super) fn section(report: &Report) -> Section<'_> {
     let mut section = section
         .page(chart(report))
         .terminal(move |look| bars(&named(report), look))
-        .table(table(steady))
+        .table(table(report, steady))
         .texts(notes(report, steady));
     if let Some(startup) = &report.startup {
-        section = section.folded("The parts at start-up", table(startup));
+        section = section.folded("The parts at start-up", table(report, startup));
     }
     named(report)
         .into_iter()
@@ -115,7 +115,7 @@ fn chart(report: &Report) -> Markup {
     chart.figure(lengths.collect::<Vec<_>>().join("; ") + ".")
 }
 
-fn table(summary: &Summary) -> Table {
+fn table(report: &Report, summary: &Summary) -> Table {
     let places = decimals([summary.step_ms.p90]);
     let mut table = Table::headed("<; <part; median ms; p90; share; hidden ms");
     let shown = summary.parts.iter().filter(|part| part.total_ms.max > 0.0);
@@ -124,7 +124,7 @@ fn table(summary: &Summary) -> Table {
         let hidden = (hidden > 0.0).then(|| fixed(hidden, places));
         table.row([
             Cell::Mark(appearance(part.kind)),
-            part.kind.name().into(),
+            name(report, part.kind).into(),
             fixed(part.exposed_ms.p50, places).into(),
             fixed(part.exposed_ms.p90, places).into(),
             percent(part.share).into(),
@@ -134,6 +134,13 @@ fn table(summary: &Summary) -> Table {
     let [median, p90] = [summary.step_ms.p50, summary.step_ms.p90].map(|ms| fixed(ms, places));
     table.row(["", "step", &median, &p90, "100 %", ""]);
     table
+}
+
+fn name(report: &Report, kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::Compute if report.compute_includes_waiting => "computation and waiting",
+        _ => kind.name(),
+    }
 }
 
 fn phases(summary: &Summary) -> Table {

@@ -61,14 +61,20 @@ fn verdict(stragglers: &Stragglers) -> String {
         "Of {} whose ready times are known on every rank",
         counted(stragglers.operations, "operation")
     );
-    match stragglers.slowest_rank() {
-        Some(rank) => format!(
+    match (stragglers.slowest_rank(), &stragglers.slowest_pair) {
+        (Some(rank), _) => format!(
             "{looked_at}, rank {} was last for {}: without it a step would be {} shorter.",
             rank.rank,
             percent(rank.last_share),
             ms(rank.cost_ms)
         ),
-        None => format!("{looked_at}, no rank stands out."),
+        (None, Some(pair)) => format!(
+            "{looked_at}, ranks {} were the last two for {}: without both a step would be {} shorter.",
+            pair.ranks.map(|rank| rank.to_string()).join(" and "),
+            percent(pair.last_share),
+            ms(pair.cost_ms)
+        ),
+        (None, None) => format!("{looked_at}, no rank stands out."),
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
 use console::{measure_text_width, strip_ansi_codes};
-use ronde_trace::analysis::report::StragglerRank;
+use ronde_trace::analysis::report::{StragglerPair, StragglerRank};
 
 const LOOK: Look = Look {
     unicode: true,
@@ -37,6 +37,46 @@ fn a_small_terminal_without_unicode_will_do() {
 #[test]
 fn what_is_not_there_is_left_out() {
     ronde_cases::document("timeline_empty.txt", &text(&sample::empty(), &LOOK));
+}
+
+#[test]
+fn unknown_ranks_are_not_invented() {
+    let mut unknown = sample::report();
+    (unknown.ranks, unknown.ranks_unknown) = (1, true);
+    let shown = text(&unknown, &LOOK);
+    assert!(
+        shown.contains("5 steps on rank 0, number of ranks unknown ("),
+        "{shown}"
+    );
+    unknown.sources[0].rank = None;
+    let shown = text(&unknown, &LOOK);
+    assert!(
+        shown.contains("5 steps on an unknown rank, number of ranks unknown ("),
+        "{shown}"
+    );
+}
+
+#[test]
+fn two_late_ranks_and_computation_that_includes_waiting_are_named() {
+    let mut report = sample::report();
+    report.compute_includes_waiting = true;
+    let stragglers = report.stragglers.as_mut().unwrap();
+    stragglers.slowest = None;
+    stragglers.slowest_pair = Some(StragglerPair {
+        ranks: [0, 1],
+        last_share: 1.0,
+        lag_ms: stragglers.ranks[0].lag_ms,
+        step_ms_without: 40.0,
+        cost_ms: 12.0,
+    });
+    // On one line each, whatever the width.
+    let shown = text(&report, &LOOK).replace("\n  ", " ");
+    for part in [
+        "ranks 0 and 1 were the last two for 100 %: without both a step would be 12.0 ms shorter",
+        "computation and waiting",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 mod profiler;
 mod settings;
 
-use super::report::{Advice, Report, Summary};
+use super::report::{Advice, PartKind, Report, StragglerPair, Summary};
 use super::whatif::WhatIf;
 use crate::Format;
 use ronde_job::gate::{Evidence, Withheld};
@@ -20,6 +20,8 @@ const MOST: usize = 5;
 const GAIN_LEAST: f64 = 0.02;
 /// Minimum cost of a start-up to be mentioned, as a share of the recorded time.
 const STARTUP_LEAST: f64 = 0.02;
+/// Minimum share of the step that other ranks wait for two late ones.
+const WAITING_LEAST: f64 = 0.1;
 /// Exposed communication below this share of the step is negligible.
 const HIDDEN: f64 = 0.05;
 
@@ -97,7 +99,9 @@ fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<
 
 fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
     let stragglers = report.stragglers.as_ref()?;
-    let slowest = stragglers.slowest?;
+    let Some(slowest) = stragglers.slowest else {
+        return pair(stragglers.slowest_pair.as_ref()?, steady);
+    };
     let rank = stragglers.ranks.iter().find(|rank| rank.rank == slowest)?;
     Some(Advice {
         sentence: format!(
@@ -112,6 +116,30 @@ fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
         variable: None,
         value: None,
         gain_ms: Some(rank.cost_ms),
+    })
+}
+
+/// Advice on two ranks that are late together, if the waiting matters.
+fn pair(pair: &StragglerPair, steady: &Summary) -> Option<Advice> {
+    let waiting = steady.parts.iter();
+    let waiting = waiting.filter(|part| part.kind == PartKind::WaitForRanks);
+    let waiting: f64 = waiting.map(|part| part.share).sum();
+    // If the reference is one of them, it does not wait.
+    let matters = waiting.max(pair.cost_ms / steady.step_ms.p50) >= WAITING_LEAST;
+    let [one, other] = pair.ranks;
+    matters.then(|| Advice {
+        sentence: format!(
+            "Ranks {one} and {other} delay the others: they are the last two for {} of the tensors, by {} at the median, \
+             and without their delay a step would take {} instead of {}. Look at what they share first (their host, its \
+             input pipeline, other processes on it).",
+            percent(pair.last_share),
+            ms(pair.lag_ms.p50),
+            ms(pair.step_ms_without),
+            ms(steady.step_ms.p50),
+        ),
+        variable: None,
+        value: None,
+        gain_ms: Some(pair.cost_ms),
     })
 }
 

@@ -1,5 +1,5 @@
-//! Advice on a profiler's trace: idle time of the GPU, and bucket size of
-//! `DistributedDataParallel`.
+//! Advice on a profiler's trace: idle time of the GPU, kinds of exposed operations, and bucket size
+//! of `DistributedDataParallel`.
 
 use super::HIDDEN;
 use crate::analysis::report::{Advice, PartKind, Report, Summary};
@@ -21,7 +21,7 @@ pub(super) fn advice(report: &Report, steady: &Summary) -> Vec<Advice> {
         value: None,
         gain_ms: None,
     };
-    [idle(steady), buckets(report, steady)]
+    [idle(steady), exposed(report, steady)]
         .into_iter()
         .flatten()
         .map(sentence)
@@ -43,29 +43,37 @@ fn idle(steady: &Summary) -> Option<String> {
     })
 }
 
-fn buckets(report: &Report, steady: &Summary) -> Option<String> {
+/// Exposed communication by kind. Buckets concern the allreduces only.
+fn exposed(report: &Report, steady: &Summary) -> Option<String> {
+    let share = |ms: f64| ms / steady.step_ms.mean.max(f64::MIN_POSITIVE);
     let exposed = steady.exposed_ms();
-    let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
-    let sizes = || {
-        let allreduces = report
-            .tensors
-            .iter()
-            .filter(|tensor| tensor.kind == Kind::Allreduce);
-        allreduces.filter_map(|tensor| {
-            let size = crate::vocabulary::dtype_bytes(tensor.dtype.as_deref()?)?;
-            tensor.elements?.checked_mul(size)
-        })
-    };
-    let (count, largest) = (sizes().count(), sizes().max()?);
-    (share > HIDDEN).then(|| {
-        format!(
-            "On average {} of a step ({}) is exposed communication, in {count} allreduce{} of up to {}. With \
-             DistributedDataParallel, bucket_cap_mb sets their size: smaller buckets start earlier, larger ones are fewer. This \
-             trace does not tell which is faster; measure the step with several values.",
+    let &(largest, largest_ms) = steady.exposed_by_kind_ms.first()?;
+    (share(exposed) > HIDDEN).then(|| {
+        let sentence = format!(
+            "On average {} of a step ({}) is exposed communication; the largest part of it, {}, is in {} operations.",
             ms(exposed),
-            percent(share),
-            if count == 1 { "" } else { "s" },
-            bytes(largest),
-        )
+            percent(share(exposed)),
+            ms(largest_ms),
+            largest.name().to_ascii_lowercase().replace('_', "-"),
+        );
+        let allreduces = steady.exposed_by_kind_ms.iter();
+        let allreduces = allreduces.filter(|&&(kind, ms)| kind == Kind::Allreduce && share(ms) > HIDDEN);
+        let buckets = allreduces.filter_map(|&(_, ms)| buckets(report, ms)).next();
+        [sentence].into_iter().chain(buckets).collect::<Vec<_>>().join(" ")
     })
+}
+
+/// Advice on the sizes of the allreduces, of which `exposed_ms` of a step are exposed.
+fn buckets(report: &Report, exposed_ms: f64) -> Option<String> {
+    let allreduces = report.tensors.iter();
+    let allreduces = allreduces.filter(|tensor| tensor.kind == Kind::Allreduce);
+    let sizes: Vec<u64> = allreduces.filter_map(|tensor| tensor.bytes_max).collect();
+    Some(format!(
+        "The exposed allreduces ({}) are {} a step of up to {}. With DistributedDataParallel, bucket_cap_mb sets their size: \
+         smaller buckets start earlier, larger ones are fewer. This trace does not tell which is faster; measure the step with \
+         several values.",
+        ms(exposed_ms),
+        sizes.len(),
+        bytes(*sizes.iter().max()?),
+    ))
 }

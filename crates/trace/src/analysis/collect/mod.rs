@@ -16,7 +16,7 @@ pub(super) use marks::Marks;
 pub(super) use store::{Cut, Facts, KeptStep};
 
 use super::op::{Batcher, Op, sane, sane_span};
-use super::parts::{self, Computing};
+use super::parts::{self, Recorded};
 use super::report::StepsFoundBy;
 use crate::{Format, Mark, MarkKind, NameId, Operation, Source, Span, Visitor, Work};
 use steps::Stepper;
@@ -58,12 +58,7 @@ pub struct Collector {
     back: (u64, Option<NameId>),
     counters: Counters,
     marks: Marks,
-    /// Computation of the rank: disjoint spans, in order of start if the file is.
-    compute: Vec<Span>,
-    /// Other work of the GPU than kernels, in the same form.
-    other_gpu: Vec<Span>,
-    /// Whether the file has GPU kernels.
-    gpu: bool,
+    work: Recorded,
     pending: Vec<Op>,
     pending_bytes: usize,
     dealing: Option<Dealing>,
@@ -91,14 +86,16 @@ pub struct RankRecord {
     pub(super) marks: Marks,
     pub(super) found_by: StepsFoundBy,
     pub(super) batcher: Batcher,
-    pub(super) compute_known: bool,
+    pub(super) work: Recorded,
+    /// Whether the job waits for each result.
+    pub(super) waits: bool,
     pub(super) steps: Vec<Facts>,
     pub(super) kept: Vec<KeptStep>,
-    /// Time from ready on all ranks to the start of the batch while no other batch is moved,
-    /// nanoseconds, for cached tensors.
-    pub(super) negotiated_cached: Vec<f64>,
-    /// Negotiation times of batches with at least one new tensor, nanoseconds.
-    pub(super) negotiated_uncached: Vec<f64>,
+    /// Step, and time from ready on all ranks to the start of the batch while no other batch is
+    /// moved, nanoseconds, for cached tensors.
+    pub(super) negotiated_cached: Vec<(usize, f64)>,
+    /// The same for batches with at least one new tensor.
+    pub(super) negotiated_uncached: Vec<(usize, f64)>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -119,8 +116,7 @@ impl Collector {
 
     /// Ends the file and returns its record.
     pub fn finish(mut self, source: Source) -> RankRecord {
-        self.compute = disjoint(std::mem::take(&mut self.compute));
-        self.other_gpu = disjoint(std::mem::take(&mut self.other_gpu));
+        self.work.unite();
         self.deal(Some(&source));
         let mut warnings = self.counters.warnings();
         if let (times, Some(tensor)) = self.back
@@ -132,7 +128,7 @@ impl Collector {
                 self.names.get(tensor.0 as usize).map_or("?", |name| name)
             ));
         }
-        let (found_by, batcher) = match &self.dealing {
+        let (found_by, batcher, waits) = match &self.dealing {
             Some(dealing) => {
                 warnings.extend(dealing.stepper.warnings());
                 let rank = rank_of(&source);
@@ -143,9 +139,9 @@ impl Collector {
                         dealing.rank
                     ));
                 }
-                (dealing.stepper.found_by(), dealing.batcher)
+                (dealing.stepper.found_by(), dealing.batcher, dealing.waits)
             }
-            None => (StepsFoundBy::Nothing, Batcher { fuses: false }),
+            None => (StepsFoundBy::Nothing, Batcher { fuses: false }, false),
         };
         let Store {
             facts,
@@ -161,7 +157,8 @@ impl Collector {
             marks: self.marks,
             found_by,
             batcher,
-            compute_known: self.gpu || !self.compute.is_empty(),
+            work: self.work,
+            waits,
             steps: facts,
             kept,
             negotiated_cached: cached.into_kept(),
@@ -186,7 +183,7 @@ impl Collector {
                 stepper: Stepper::choose(
                     &self.pending,
                     &self.marks.steps,
-                    self.gpu || !self.compute.is_empty(),
+                    self.work.is_known(),
                     batcher,
                     self.limits.step_bytes,
                     &self.names,
@@ -205,7 +202,7 @@ impl Collector {
         } else {
             self.pending.len() / 4 * 3
         };
-        let first_compute = self.compute.first().map(|span| span.began);
+        let first_compute = self.work.compute.first().map(|span| span.began);
         for op in self.pending.drain(..old) {
             dealing
                 .stepper
@@ -216,6 +213,9 @@ impl Collector {
             dealing.stepper.end(&self.marks.steps);
         }
         let closed = dealing.stepper.take_closed();
+        if source.is_none() {
+            self.work.unite();
+        }
         if self.store.facts.is_empty() {
             // The first steps may be start-up, and untypical.
             let later = closed
@@ -224,26 +224,12 @@ impl Collector {
                 .map(|step| step.ops.as_slice());
             dealing.waits = parts::waits_for_each(later, dealing.batcher, dealing.rank);
         }
-        if source.is_none() && !self.compute.is_empty() {
-            self.compute = disjoint(std::mem::take(&mut self.compute));
-            self.other_gpu = disjoint(std::mem::take(&mut self.other_gpu));
-        }
-        let computing = if self.gpu {
-            Computing::Gpu {
-                kernels: &self.compute,
-                other: &self.other_gpu,
-            }
-        } else if !self.compute.is_empty() {
-            Computing::Known(&self.compute)
-        } else if dealing.waits {
-            Computing::WhileIdle
-        } else {
-            Computing::UntilLastReady
-        };
+        let computing = self.work.computing(dealing.waits);
         let size = source.and_then(|source| source.size).unwrap_or(0);
         let ranks = self.counters.ranks().max(size).max(1);
         for step in closed {
-            let parts = parts::sweep(step.span, &step.ops, dealing.rank, ranks, computing);
+            let all_ready = |op: &Op| op.all_ready(ranks);
+            let parts = parts::sweep(step.span, &step.ops, dealing.rank, all_ready, computing);
             self.store.put(step, parts, dealing.batcher, ranks);
         }
     }
@@ -267,19 +253,6 @@ impl RankRecord {
 
 fn rank_of(source: &Source) -> u32 {
     source.rank.unwrap_or(0)
-}
-
-/// Union of `spans` as disjoint spans.
-fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
-    spans.sort_unstable();
-    spans.dedup_by(|next, kept| {
-        let overlap = next.began <= kept.ended;
-        if overlap {
-            kept.ended = kept.ended.max(next.ended);
-        }
-        overlap
-    });
-    spans
 }
 
 impl Visitor for Collector {
@@ -347,10 +320,10 @@ impl Visitor for Collector {
     fn compute(&mut self, span: Span, work: Work) {
         let span = sane_span(span);
         self.counters.seen(span);
-        self.gpu |= work != Work::Cpu;
+        self.work.gpu |= work != Work::Cpu;
         let spans = match work {
-            Work::Cpu | Work::Kernel => &mut self.compute,
-            Work::OtherGpu => &mut self.other_gpu,
+            Work::Cpu | Work::Kernel => &mut self.work.compute,
+            Work::OtherGpu => &mut self.work.other_gpu,
         };
         match spans.last_mut() {
             Some(last) if last.began <= span.began && span.began <= last.ended => {

@@ -125,6 +125,7 @@ impl Stepper {
             let known = op.negotiation.map(|span| span.began).into_iter();
             let known = known
                 .chain(op.ticks.iter().map(|tick| tick.at))
+                .chain(op.earlier.iter().map(|activity| activity.span.began))
                 .chain(first_compute);
             self.began = Some(known.fold(op.span.began, i64::min));
         }

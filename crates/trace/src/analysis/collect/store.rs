@@ -53,8 +53,9 @@ pub(in crate::analysis) struct KeptStep {
 pub(super) struct Store {
     pub(super) facts: Vec<Facts>,
     pub(super) kept: Vec<KeptStep>,
-    pub(super) cached: Sample<f64>,
-    pub(super) uncached: Sample<f64>,
+    /// Step and negotiation time of batches of cached tensors, and of other batches.
+    pub(super) cached: Sample<(usize, f64)>,
+    pub(super) uncached: Sample<(usize, f64)>,
     kept_bytes: usize,
     kept_bytes_most: usize,
     stride: usize,
@@ -136,8 +137,8 @@ impl Store {
         }
     }
 
-    /// Adds the negotiation time of a batch: from ready on all ranks to its start, while no other
-    /// batch is moved.
+    /// Adds the negotiation time of a batch of the next step: from ready on all ranks to its start,
+    /// while no other batch is moved.
     fn negotiated(&mut self, members: &[Op], ranks: u32) {
         let began = members.iter().map(|op| op.span.began).min().unwrap_or(0);
         let ended = members.iter().map(|op| op.span.ended).max().unwrap_or(0);
@@ -155,10 +156,11 @@ impl Store {
             .max()
             .unwrap_or(began);
         let ns = (began - ready.max(idle_since)).max(0) as f64;
+        let sample = (self.facts.len(), ns);
         if members.iter().any(|op| op.occurrence == 0) {
-            self.uncached.push(ns);
+            self.uncached.push(sample);
         } else {
-            self.cached.push(ns);
+            self.cached.push(sample);
         }
     }
 }

@@ -33,6 +33,7 @@ fn op(ready: i64, all: i64, copied: i64, collective: i64, ended: i64) -> Op {
             activity(Phase::CopyIn, copied, collective),
             activity(Phase::Collective, collective, ended),
         ]),
+        earlier: Box::default(),
         sums: None,
         cycle: None,
     }
@@ -46,7 +47,7 @@ fn step(ops: &[Op], computing: Computing<'_>) -> Parts {
         },
         ops,
         0,
-        2,
+        |op| op.all_ready(2),
         computing,
     )
 }
@@ -107,11 +108,53 @@ fn kernels_say_what_is_computed() {
             ended: 90,
         },
     ];
-    let parts = step(&[op(40, 50, 60, 70, 100)], Computing::Known(&kernels));
+    let mut launched = op(60, 60, 60, 70, 100);
+    launched.earlier = Box::new([Activity {
+        name: NameId(1),
+        phase: Phase::Queue,
+        span: Span {
+            began: 40,
+            ended: 60,
+        },
+    }]);
+    let parts = step(&[launched], Computing::Known(&kernels));
     // Launched at 40, on the device from 60; the rank is idle from 30 to 40.
     assert_eq!(parts.exposed, [30 + 10 + 15, 0, 0, 20, 10, 15, 0, 0, 0]);
     assert_eq!(parts.total[PartKind::Collective as usize], 30);
     assert_eq!(parts.communication_exposed, 25);
+}
+
+#[test]
+fn time_in_the_kernel_before_all_ranks_have_begun_is_waiting() {
+    let span = |began, ended| Span { began, ended };
+    let mut kernel = op(20, 20, 20, 20, 100);
+    kernel.activities.remove(0);
+    // Another kernel overlaps the wait, and then a copy.
+    let computing = Computing::Gpu {
+        kernels: &[span(0, 30)],
+        other: &[span(40, 50)],
+    };
+    let whole = span(0, 100);
+    let parts = sweep(whole, &[kernel], 0, |_| 70, computing);
+    assert_eq!(parts.exposed, [30, 40, 0, 0, 0, 30, 0, 0, 0]);
+    assert_eq!(parts.total[PartKind::WaitForRanks as usize], 50);
+    assert_eq!((parts.communication, parts.communication_exposed), (30, 30));
+}
+
+#[test]
+fn a_copy_before_all_ranks_are_ready_is_a_copy() {
+    // Ready and copied at 10; the last rank is ready at 50.
+    let parts = sweep(
+        Span {
+            began: 0,
+            ended: 100,
+        },
+        &[op(10, 10, 10, 30, 100)],
+        0,
+        |_| 50,
+        Computing::UntilLastReady,
+    );
+    assert_eq!(parts.exposed, [10, 20, 0, 0, 20, 50, 0, 0, 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::analysis::collect::RankRecord;
 use crate::{Input, read_input};
 use ronde_job::gate::Withheld;
 
-fn record(path: &str, text: &str) -> RankRecord {
+pub(super) fn record(path: &str, text: &str) -> RankRecord {
     let mut collector = Collector::new();
     let input = Input::from_reader(
         std::io::Cursor::new(text.as_bytes().to_vec()),

@@ -26,6 +26,8 @@ pub(super) struct Job {
     pub(super) backward_us: f64,
     /// Rank with a longer backward pass, and the additional time.
     pub(super) slow: Option<(u32, f64)>,
+    /// Second rank that is late by the same.
+    pub(super) slow_too: Option<u32>,
     /// Maximum variation of ready times.
     pub(super) jitter_us: f64,
     pub(super) threshold: u64,
@@ -61,6 +63,7 @@ impl Default for Job {
             forward_us: 10_000.0,
             backward_us: 40_000.0,
             slow: None,
+            slow_too: None,
             jitter_us: 50.0,
             threshold: 64 << 20,
             gpu_threshold: None,
@@ -173,9 +176,9 @@ impl Job {
                     let share = (tensor + 1) as f64 / n as f64;
                     (0..self.ranks)
                         .map(|r| {
-                            let late = self
-                                .slow
-                                .map_or(0.0, |(slow, us)| if slow == r { us } else { 0.0 });
+                            let is_slow =
+                                |&(slow, _): &(u32, f64)| slow == r || self.slow_too == Some(r);
+                            let late = self.slow.filter(is_slow).map_or(0.0, |(_, us)| us);
                             let own = self.forward_us * factor
                                 + (self.backward_us * factor + late) * share;
                             zero + own + self.jitter_us * noise()

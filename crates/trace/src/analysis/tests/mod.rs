@@ -1,15 +1,17 @@
 //! Tests of the analysis with simulated jobs of known properties.
 
 mod advised;
+mod byteps;
 mod compared;
 mod gate;
 mod job;
+mod joined;
 mod odd;
 mod profiled;
 mod profiler;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
-use super::{AnalysisError, analyze, analyze_for_replay};
+use super::{AnalysisError, analyze, analyze_for_replay, analyze_steps};
 use crate::{Format, Kind};
 use job::Job;
 
@@ -169,6 +171,37 @@ fn a_slow_rank_is_found_and_its_cost_recomputed() {
 }
 
 #[test]
+fn two_ranks_that_are_late_together_are_found() {
+    let job = Job {
+        ranks: 4,
+        slow: Some((2, 15_000.0)),
+        slow_too: Some(3),
+        ..Job::default()
+    };
+    let report = report(&job);
+    let stragglers = report.stragglers.as_ref().unwrap();
+    assert_eq!(stragglers.slowest, None);
+    let pair = stragglers.slowest_pair.as_ref().unwrap();
+    assert_eq!(pair.ranks, [2, 3]);
+    assert!(near(pair.cost_ms, 15.0, 0.1), "{pair:?}");
+    assert!(pair.last_share > 0.9, "{pair:?}");
+    let advice = &report.advice[0];
+    assert!(
+        advice.sentence.starts_with("Ranks 2 and 3 delay"),
+        "{advice:?}"
+    );
+    // Of three ranks, two late ones are the majority.
+    let three = Job {
+        ranks: 3,
+        slow: Some((1, 15_000.0)),
+        slow_too: Some(2),
+        ..job
+    };
+    let stragglers = self::report(&three).stragglers.unwrap();
+    assert!(stragglers.slowest_pair.is_none());
+}
+
+#[test]
 fn one_file_has_the_ready_ticks_of_every_rank() {
     let report = report(&Job {
         ranks: 4,
@@ -200,17 +233,21 @@ fn one_file_has_the_ready_ticks_of_every_rank() {
 
 #[test]
 fn ranks_that_are_late_by_turns_do_not_stand_out() {
-    let stragglers = report(&Job {
-        jitter_us: 2_000.0,
-        ..Job::default()
-    })
-    .stragglers
-    .unwrap();
-    assert_eq!(stragglers.slowest, None);
-    assert_eq!(
-        stragglers.ranks.iter().map(|rank| rank.last).sum::<u64>(),
-        stragglers.operations
-    );
+    for ranks in [2, 4] {
+        let stragglers = report(&Job {
+            ranks,
+            jitter_us: 2_000.0,
+            ..Job::default()
+        })
+        .stragglers
+        .unwrap();
+        assert_eq!(stragglers.slowest, None);
+        assert!(stragglers.slowest_pair.is_none());
+        assert_eq!(
+            stragglers.ranks.iter().map(|rank| rank.last).sum::<u64>(),
+            stragglers.operations
+        );
+    }
 }
 
 #[test]
@@ -428,4 +465,32 @@ fn hierarchical_allreduces_are_known_by_their_stages() {
         let (_, replayable) = analyze_for_replay(vec![job.record(0, 0.0)], 0..=u64::MAX).unwrap();
         assert_eq!(replayable.unwrap().is_hierarchical, is_hierarchical);
     }
+}
+
+#[test]
+fn without_ticks_horovods_number_of_ranks_is_unknown() {
+    let ranks_unknown = |ticks| {
+        let job = Job {
+            ranks: 4,
+            ticks,
+            ..Job::default()
+        };
+        let mut record = job.record(0, 0.0);
+        if !ticks {
+            record.counters = super::collect::Counters::default();
+        }
+        analyze(vec![record]).unwrap().ranks_unknown
+    };
+    assert!(!ranks_unknown(true));
+    assert!(ranks_unknown(false));
+}
+
+#[test]
+fn negotiation_times_are_those_of_the_selected_steady_steps() {
+    let job = Job::default();
+    let report = analyze_steps(vec![job.record(0, 0.0)], 20..=25).unwrap();
+    let batches: u64 = report.steps.iter().map(|step| step.batches).sum();
+    assert_eq!(report.steps.len(), 6);
+    assert_eq!(report.negotiate_cached_ms.unwrap().n, batches);
+    assert!(report.negotiate_uncached_ms.is_none());
 }

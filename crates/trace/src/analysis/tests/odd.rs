@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use smallvec::SmallVec;
 
 use super::job::Job;
-use crate::analysis::{Collector, analyze};
+use crate::analysis::{Collector, Report, analyze};
 use crate::{
     Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
     Work,
@@ -75,6 +75,35 @@ fn one_tensor_again_and_again_is_a_step_each_time() {
     let steady = report.steady.unwrap();
     assert_eq!((steady.steps, steady.step_ms.p50), (9, 510.0));
     assert!(report.fusion.is_none());
+}
+
+#[test]
+fn waiting_that_the_file_does_not_show_is_part_of_the_computation() {
+    let run = |negotiated: bool| {
+        let mut collector = Collector::new();
+        collector.name(NameId(0), "g");
+        for step in 0..20 {
+            let began = step * 10_000_000;
+            let mut operation = operation(0, began, began + 4_000_000);
+            // In the response cache after the first step.
+            operation.negotiation = (step == 0 || negotiated).then_some(Span {
+                began: began - 3_000_000,
+                ended: began - 1_000_000,
+            });
+            collector.operation(&operation);
+        }
+        analyze(vec![collector.finish(source(Format::Horovod))]).unwrap()
+    };
+    let warns = |report: &Report, of: &str| {
+        let mut warnings = report.warnings.iter();
+        warnings.any(|warning| warning.contains(of))
+    };
+    let (cached, negotiated) = (run(false), run(true));
+    assert!(cached.compute_includes_waiting && !negotiated.compute_includes_waiting);
+    let overestimated = "waiting for other ranks is overestimated";
+    assert!(warns(&negotiated, overestimated) && !warns(&cached, overestimated));
+    let warning = "no negotiation for 100 % of the steady operations";
+    assert!(warns(&cached, warning), "{:?}", cached.warnings);
 }
 
 #[test]

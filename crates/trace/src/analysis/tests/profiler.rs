@@ -1,6 +1,7 @@
 //! Tests of reports on a profiler's trace: variants of the trace of known steps in [`super::gate`].
 
 use super::gate::{KERNELS, event, kineto, mean, report, steps};
+use crate::Kind;
 use crate::analysis::report::{PartKind, Report, StepsFoundBy};
 use ronde_job::gate::Withheld;
 
@@ -230,5 +231,53 @@ fn implausible_lines_are_not_fitted() {
         assert!(!report.bandwidth.is_empty());
         let fits: Vec<_> = report.bandwidth.iter().filter_map(|row| row.fit).collect();
         assert!(fits.is_empty(), "{fits:?}");
+    }
+}
+
+#[test]
+fn exposed_time_is_attributed_to_the_kind_of_operation() {
+    let mut events = steps(2, true, KERNELS[2]);
+    // An alltoall of 20 ms in each step, beside five allreduces of 2 ms; one is larger in the first.
+    for step in 0..2 {
+        let began = 1_000 + 100_000 * step;
+        let kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)";
+        let id = 1_000 + step;
+        events.push(event(
+            "user_annotation",
+            "nccl:all_to_all",
+            began + 77_970,
+            20,
+            r#""Input Dims": [[1000000]], "Input type": ["float"]"#,
+        ));
+        let launch = format!(r#""correlation": {id}"#);
+        events.push(event(
+            "cuda_runtime",
+            "cudaLaunchKernelExC",
+            began + 77_975,
+            5,
+            &launch,
+        ));
+        let arguments = format!(r#""correlation": {id}, "stream": 30, "device": 0"#);
+        events.push(event("kernel", kernel, began + 78_000, 20_000, &arguments));
+    }
+    let larger = events
+        .iter_mut()
+        .filter(|event| event.contains("[[5000000]]"));
+    larger
+        .take(1)
+        .for_each(|event| *event = event.replace("5000000", "8000000"));
+    let report = report(&kineto(&events, 2, 0));
+    let exposed = &report.steady.as_ref().unwrap().exposed_by_kind_ms;
+    let exposed: Vec<_> = exposed
+        .iter()
+        .map(|&(kind, ms)| (kind, ms.round()))
+        .collect();
+    assert_eq!(exposed, [(Kind::Alltoall, 20.0), (Kind::Allreduce, 10.0)]);
+    let advice = sentences(&report);
+    for part in [
+        "30.0 ms of a step (30 %) is exposed communication; the largest part of it, 20.0 ms, is in alltoall operations",
+        "The exposed allreduces (10.0 ms) are 5 a step of up to 30.5 MiB",
+    ] {
+        assert!(advice.contains(part), "{advice}");
     }
 }
