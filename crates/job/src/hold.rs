@@ -111,7 +111,7 @@ impl Hold {
     }
 }
 
-/// Returns the latest begin of the first batch at which it ends by `last_ns`; 0 if it would end so
+/// Returns the latest start of the first batch at which it ends by `last_ns`; 0 if it would end so
 /// early that another batch could begin and end before.
 fn first_ns(tensors: &[(u64, u64)], message: Collective, last_ns: u64) -> u64 {
     let latest_ns = |bytes: u64| {

@@ -24,10 +24,10 @@ pub struct Hierarchy {
 /// Settings that can change while a job runs; in one cycle, every rank uses the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Most bytes of a batch of several tensors; 0 disables fusion.
+    /// Largest number of bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: u64,
-    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is
-    /// larger.
+    /// Largest number of bytes of a batch of several tensors in device memory, if the fusion
+    /// threshold is larger.
     pub gpu_fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, nanoseconds.
     pub cycle_time_ns: u64,
@@ -48,7 +48,7 @@ impl Settings {
         }
     }
 
-    /// Most bytes of a batch of several tensors in device memory.
+    /// Largest number of bytes of a batch of several tensors in device memory.
     pub fn device_threshold_bytes(&self) -> u64 {
         self.fusion_threshold_bytes
             .min(self.gpu_fusion_threshold_bytes)
@@ -136,10 +136,10 @@ impl<T> std::ops::Deref for Versioned<T> {
 /// A change of some settings. `None` leaves a setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialSettings {
-    /// Most bytes of a batch of several tensors; 0 disables fusion.
+    /// Largest number of bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: Option<u64>,
-    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is
-    /// larger.
+    /// Largest number of bytes of a batch of several tensors in device memory, if the fusion
+    /// threshold is larger.
     #[serde(default)]
     pub gpu_fusion_threshold_bytes: Option<u64>,
     /// Shortest time between the starts of two cycles.

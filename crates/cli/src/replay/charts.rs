@@ -36,8 +36,8 @@ pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Cha
         Some(Series::points(name, colour, shape, points))
     };
     let title = match several {
-        true => format!("Predicted step, ms; {}", kind_words(kind)),
-        false => "Predicted step, ms".to_owned(),
+        true => format!("{}; {}", at.title(), kind_words(kind)),
+        false => at.title(),
     };
     let boxes = Series::boxes("", "--series-5", cells.iter().map(rect).collect());
     let marks = [

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::outlook::{At, Cell, Outlook};
 
 const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,cycle_time_ms,fusion_threshold_mb,step_ms,low_ms,high_ms,\
-                      current";
+                      early_cycle,current";
 
 /// Writes the header and the rows. The last column, `best`, is written only if the data support a
 /// recommendation.
@@ -42,7 +42,7 @@ fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
     };
     writeln!(
         sink,
-        "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{}{best}",
+        "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{},{}{best}",
         at.ranks,
         at.hosts,
         u8::from(cell.point.hierarchical_allreduce),
@@ -52,6 +52,7 @@ fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
         cell.step_ms,
         cell.low_ms,
         cell.high_ms,
+        u8::from(cell.early),
         u8::from(cell.is_setting_of(&at.current)),
     )
 }

@@ -65,20 +65,6 @@ impl Job {
             .or_else(|| self.evidence.check().err())
     }
 
-    /// Reason to recommend no setting after a comparison of predictions with each other, for which
-    /// the settings in force need not be known.
-    pub(crate) fn withheld_of_predictions(&self) -> Option<Withheld> {
-        use Withheld::{ModelOff, UnknownSettings};
-        let is_of_files =
-            |reason: &Withheld| !matches!(reason, ModelOff { .. } | UnknownSettings { .. });
-        let model = Evidence {
-            model: self.evidence.model,
-            ..Evidence::default()
-        };
-        let of_files = self.withheld.clone().filter(is_of_files);
-        of_files.or_else(|| model.check().err())
-    }
-
     /// Whether the recording states the setting with this name.
     pub(crate) fn states(&self, setting: &str) -> bool {
         !self

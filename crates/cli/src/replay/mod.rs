@@ -11,6 +11,8 @@ mod csv;
 pub(super) mod job;
 mod outlook;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

@@ -6,9 +6,10 @@ use super::args::Args;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use crate::error::Error;
 use crate::range::List;
+use crate::setting::on;
 use ronde_job::point::Point;
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Forecast, Prediction, Ratio, Rules};
+use ronde_job::replay::{Forecast, Messages, Prediction, Ratio, Rules, Setting};
 
 /// Default grid, in MiB and ms.
 const FUSION_MB: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
@@ -44,8 +45,20 @@ pub(super) struct At {
     /// Best settings; `None`, and no field in JSON, if the data do not support a recommendation.
     #[serde(flatten)]
     pub(super) choice: Option<Choice>,
+    /// Setting with a better prediction than the best one, whose messages are far beyond those of
+    /// the recording: it is not recommended.
+    pub(super) outside: Option<Outside>,
     /// Grid, ordered by the booleans, then by threshold, then by cycle time.
     pub(super) cells: Vec<Cell>,
+}
+
+/// Setting outside of the range of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Outside {
+    pub(super) cell: Cell,
+    /// Its messages, and those of the recording.
+    pub(super) messages: Messages,
+    pub(super) recorded: Messages,
 }
 
 /// Best settings for one network and number of ranks.
@@ -70,6 +83,8 @@ pub(super) struct Cell {
     /// them.
     pub(super) assumed: [bool; 2],
     pub(super) point: Point,
+    /// Whether a cycle starts at once when all tensors of the step are ready.
+    pub(super) early: bool,
     pub(super) step_ms: f64,
     pub(super) low_ms: f64,
     pub(super) high_ms: f64,
@@ -82,6 +97,7 @@ struct CellDocument {
     cycle_time_ms: Option<f64>,
     hierarchical: bool,
     cache: bool,
+    early_cycle: bool,
     step_ms: f64,
     low_ms: f64,
     high_ms: f64,
@@ -95,6 +111,7 @@ impl From<Cell> for CellDocument {
             cycle_time_ms: (!cycle).then_some(point.cycle_time_ms),
             hierarchical: point.hierarchical_allreduce,
             cache: point.cache,
+            early_cycle: cell.early,
             step_ms: cell.step_ms,
             low_ms: cell.low_ms,
             high_ms: cell.high_ms,
@@ -128,6 +145,15 @@ impl At {
         kinds
     }
 
+    /// Title of the grid, which names the rule of early cycles if the recording has another one.
+    pub(super) fn title(&self) -> String {
+        let early = self.cells.first().map(|cell| cell.early);
+        match early.filter(|early| *early != self.current.early) {
+            Some(early) => format!("Predicted step, ms, {}", early_words(early)),
+            None => "Predicted step, ms".to_owned(),
+        }
+    }
+
     /// Whether `cell` has the recommended setting.
     pub(super) fn is_best(&self, cell: &Cell) -> bool {
         self.choice
@@ -142,10 +168,11 @@ impl At {
 }
 
 impl Cell {
-    fn new(point: Point, prediction: Prediction) -> Self {
+    fn new(point: Point, early: bool, prediction: Prediction) -> Self {
         Self {
             assumed: [false; 2],
             point,
+            early,
             step_ms: prediction.step_us / 1e3,
             low_ms: prediction.low_us / 1e3,
             high_ms: prediction.high_us / 1e3,
@@ -159,7 +186,7 @@ impl Cell {
 
     /// Whether both cells have the same setting, whatever their predictions.
     pub(super) fn is_setting_of(&self, other: &Self) -> bool {
-        (self.point, self.assumed) == (other.point, other.assumed)
+        (self.point, self.assumed, self.early) == (other.point, other.assumed, other.early)
     }
 }
 
@@ -194,7 +221,10 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
                 most: MOST,
             });
         }
-        at(job, target, rules, &points)
+        let mut at = at(job, target, rules, &points)?;
+        let placed = assumed_per_host(job, args).map(placement);
+        at.assumptions.extend(placed);
+        Ok(at)
     };
     Ok(Outlook {
         targets: targets.iter().map(at).collect::<Result<_, _>>()?,
@@ -203,26 +233,20 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
 
 fn targets(job: &Job, args: &Args) -> Result<Vec<Target>, Error> {
     let place = &job.fit.place;
-    let ranks = if args.ranks.is_empty() {
-        vec![place.ranks]
-    } else {
-        args.ranks.clone()
-    };
+    let ranks = ranks(job, args);
     let networks: Vec<_> = match &args.network {
         Some(networks) => networks.0.iter().cloned().map(Some).collect(),
         None => vec![None],
     };
+    let assumed_per_host = assumed_per_host(job, args);
     let mut targets = Vec::new();
     for network in networks {
         for &ranks in &ranks {
             let per_host = match (args.hosts, args.ranks_per_host) {
                 (Some(hosts), _) => ranks.div_ceil(hosts),
-                (None, Some(per_host)) => per_host,
-                // A network connects hosts. A job that was recorded on one host is therefore
-                // predicted with one rank on each host, unless the user states the ranks on each
-                // host.
-                (None, None) if network.is_some() && ranks <= place.ranks_per_host => 1,
-                (None, None) => place.ranks_per_host,
+                (None, per_host) => per_host
+                    .or(assumed_per_host)
+                    .unwrap_or(place.ranks_per_host),
             };
             let topology = Topology::new(ranks, per_host);
             if let Some(hosts) = args.hosts.filter(|&hosts| topology.hosts() != hosts) {
@@ -237,6 +261,42 @@ fn targets(job: &Job, args: &Args) -> Result<Vec<Target>, Error> {
         }
     }
     Ok(targets)
+}
+
+/// Name of the rule by which the last cycle of a step starts.
+pub(super) fn early_words(early: bool) -> String {
+    format!("early cycles {}", on(early))
+}
+
+/// Numbers of ranks to predict.
+fn ranks(job: &Job, args: &Args) -> Vec<u32> {
+    match args.ranks.is_empty() {
+        true => vec![job.fit.place.ranks],
+        false => args.ranks.clone(),
+    }
+}
+
+/// Ranks on each host of all targets on a named network, if the user does not state them. A network
+/// connects hosts: ranks that would all fit on one host are placed on a host each. The rows of a
+/// table are comparable only if all have the same placement.
+fn assumed_per_host(job: &Job, args: &Args) -> Option<u32> {
+    args.network.as_ref()?;
+    let recorded = job.fit.place.ranks_per_host;
+    let needs_it = |&ranks: &u32| ranks > recorded;
+    let placement = match ranks(job, args).iter().any(needs_it) {
+        true => recorded,
+        false => 1,
+    };
+    (args.hosts.or(args.ranks_per_host).is_none()).then_some(placement)
+}
+
+/// States the placement that is assumed.
+fn placement(per_host: u32) -> String {
+    let ranks = match per_host {
+        1 => "One rank on each host".to_owned(),
+        _ => format!("{per_host} ranks on each host, as recorded"),
+    };
+    format!("{ranks}, for every number of ranks (--ranks-per-host changes it).")
 }
 
 fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
@@ -295,6 +355,7 @@ fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
 fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, Error> {
     let fit = &job.fit;
     let mut forecast = Forecast::new(fit, target, rules)?;
+    let mut recorded = Forecast::new(fit, target, fit.rules)?;
     // The reference of such a recording is a flat allreduce that takes as long as the hierarchical
     // one.
     let named = |point: Point| Point {
@@ -305,38 +366,50 @@ fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, 
         assumed: [!job.states(THRESHOLD), !job.states(CYCLE_TIME)],
         ..Cell::new(
             named(Point::of(&fit.reference, target.topology.ranks)),
-            forecast.predict(&fit.reference),
+            fit.rules.early,
+            recorded.predict(&fit.reference),
         )
     };
-    let cell = |point: &Point| Cell::new(named(*point), forecast.predict(&point.setting()));
-    let cells: Vec<Cell> = points.iter().map(cell).collect();
-    let from_current = |cell: &Cell| cell.point.distance(&current.point);
-    let best_of = |wanted: &dyn Fn(&Cell) -> bool| {
-        let of = || cells.iter().chain([&current]).filter(|cell| wanted(cell));
-        let least = of().map(|cell| cell.step_ms).fold(f64::INFINITY, f64::min);
-        of().filter(|cell| cell.step_ms <= least * (1.0 + NEARLY))
-            .min_by(|a, b| from_current(a).total_cmp(&from_current(b)))
-            .copied()
+    let cell = |point: &Point| {
+        let prediction = forecast.predict(&point.setting());
+        Cell::new(named(*point), rules.early, prediction)
     };
-    let best = best_of(&|_| true).unwrap_or(current);
+    let cells: Vec<Cell> = points.iter().map(cell).collect();
+    // The costs of messages on a named network do not come from the recording.
+    let is_limited = target.network.is_none() && target.local.is_none();
+    let is_outside = |cell: &Cell| is_limited && fit.is_outside(rules, &setting(job, cell));
+    let (outside, mut inside): (Vec<Cell>, Vec<Cell>) = cells.iter().copied().partition(is_outside);
+    inside.push(current);
+    let best = best_of(inside.iter(), &current).unwrap_or(current);
     let is_hierarchical = |cell: &Cell| cell.point.hierarchical_allreduce;
     let both = cells.iter().any(is_hierarchical) && !cells.iter().all(is_hierarchical);
-    let kind = |wanted: bool| best_of(&|cell| is_hierarchical(cell) == wanted).filter(|_| both);
+    let kind = |wanted: bool| {
+        let of_kind = inside.iter().filter(|cell| is_hierarchical(cell) == wanted);
+        best_of(of_kind, &current).filter(|_| both)
+    };
     let alone = Target {
         topology: Topology::new(1, 1),
         ..target.clone()
     };
-    let alone_ms = Forecast::new(fit, &alone, rules)?
+    let alone_ms = Forecast::new(fit, &alone, fit.rules)?
         .predict(&fit.reference)
         .step_us
         / 1e3;
-    let choice = job.withheld().is_none().then(|| Choice {
-        change: forecast.ratio(&best.point.setting(), &fit.reference).into(),
+    let now_us = recorded.steps_us(&fit.reference);
+    let best_us = match best.is_setting_of(&current) {
+        true => now_us.clone(),
+        false => forecast.steps_us(&setting(job, &best)),
+    };
+    let is_supported = job.withheld().is_none();
+    let choice = is_supported.then(|| Choice {
+        change: Ratio::of(&best_us, &now_us).into(),
         flat: kind(false),
         hierarchical: kind(true),
         efficiency_best: alone_ms / best.step_ms,
         best,
     });
+    let better = best_of(outside.iter(), &current)
+        .filter(|cell| is_supported && cell.step_ms < best.step_ms * (1.0 - NEARLY));
     Ok(At {
         ranks: target.topology.ranks,
         hosts: target.topology.hosts(),
@@ -345,6 +418,35 @@ fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, 
         efficiency: alone_ms / current.step_ms,
         current,
         choice,
+        outside: better.zip(fit.recorded).map(|(cell, recorded)| Outside {
+            cell,
+            messages: fit.messages(rules, &setting(job, &cell)),
+            recorded,
+        }),
         cells,
     })
+}
+
+/// The fastest of the cells. Of those that are nearly as fast, the one most similar to the setting
+/// in force.
+fn best_of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone, current: &Cell) -> Option<Cell> {
+    let times = cells.clone().map(|cell| cell.step_ms);
+    let least = times.fold(f64::INFINITY, f64::min);
+    let from_current = |cell: &Cell| {
+        let early = f64::from(u8::from(cell.early != current.early));
+        100.0 * early + cell.point.distance(&current.point)
+    };
+    let fast = cells.filter(|cell| cell.step_ms <= least * (1.0 + NEARLY));
+    fast.min_by(|a, b| from_current(a).total_cmp(&from_current(b)))
+        .copied()
+}
+
+/// Setting of a cell for the model, to which the allreduces of a recording of hierarchical ones are
+/// flat.
+fn setting(job: &Job, cell: &Cell) -> Setting {
+    let setting = cell.point.setting();
+    Setting {
+        hierarchical: setting.hierarchical && !job.is_hierarchical,
+        ..setting
+    }
 }

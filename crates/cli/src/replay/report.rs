@@ -5,13 +5,14 @@ use maud::{Markup, html};
 
 use super::charts::{curves, map, shades};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
-use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook};
+use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook, early_words};
 use crate::html::Document;
 use crate::present::units::{
     NONE, bytes, change, change_within, counted, digits, ms, percent, setting as short,
 };
 use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
 use crate::setting::{Naming, numbers, on, paste};
+use ronde_job::gate::Withheld;
 use ronde_lab::paste::Paste;
 
 /// Most grids that are shown in full if there are several networks or numbers of ranks.
@@ -196,7 +197,7 @@ fn grids(at: &At) -> Vec<Section<'_>> {
     let kinds = at.kinds();
     let one = |&kind: &(bool, bool)| {
         let grid = move |look: &Look| {
-            let mut title = "Predicted step, ms".to_owned();
+            let mut title = at.title();
             if at.kinds().len() > 1 {
                 title += &format!(", {}", kind_words(kind));
             }
@@ -266,31 +267,66 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
         Some(network) => format!(" ({} on {network})", counted(at.ranks.into(), "rank")),
         None => String::new(),
     };
+    let section = |lines: Vec<String>| section.texts(lines.into_iter().chain(outside(at, same)));
     let predicted = |cell: &Cell| format!("{} ms ({})", digits(cell.step_ms), interval(cell));
     if same {
         let now = predicted(&at.current);
-        return section.text(format!(
-            "The setting in force is as good as any of these{place}: {now}."
-        ));
+        let these = match at.outside {
+            Some(_) => "any within the range of the recording",
+            None => "any of these",
+        };
+        return section(vec![format!(
+            "The setting in force is as good as {these}{place}: {now}."
+        )]);
     }
     let Change { median, low, high } = choice.change;
+    let is_chance = high >= 0.0;
     let sentence = format!(
         "{}{place}: {}, {} against {} ms now. {}",
-        setting(choice, at),
+        setting(choice, &choice.best, at),
         predicted(&choice.best),
         change_within(median, [low, high]),
         digits(at.current.step_ms),
-        if high > 0.0 {
-            "The interval includes no gain: HOROVOD_AUTOTUNE=1 measures it in the running job."
+        if is_chance {
+            "The interval contains 0, so the difference may be chance: HOROVOD_AUTOTUNE=1 measures it in the running job."
         } else {
             "HOROVOD_AUTOTUNE=1 confirms it in the running job."
         },
     );
+    let section = section(vec![sentence]);
+    if is_chance {
+        return section;
+    }
     let paste = Paste {
         host_threshold_bytes: job.host_threshold_bytes,
         ..paste(&choice.best.point, &at.current.point)
     };
-    section.text(sentence).code([paste.environment()])
+    let mut line = paste.environment();
+    if choice.best.early != at.current.early {
+        line += &format!(" RONDE_EARLY_CYCLE={}", u8::from(choice.best.early));
+    }
+    section.code([line])
+}
+
+/// Names a setting with a better prediction that is not recommended, and the reason.
+fn outside(at: &At, is_alone: bool) -> Option<String> {
+    let (choice, outside) = (at.choice.as_ref()?, at.outside.as_ref()?);
+    let (messages, recorded) = (outside.messages, outside.recorded);
+    let point = format!(
+        "{} ({} ms predicted; {} messages a step, the largest {}; recorded: at most {} and {})",
+        setting(choice, &outside.cell, at),
+        digits(outside.cell.step_ms),
+        digits(messages.per_step),
+        bytes(messages.largest_bytes as u64),
+        digits(recorded.per_step),
+        bytes(recorded.largest_bytes as u64),
+    );
+    Some(match is_alone {
+        true => Withheld::OutsideRange { point }.to_string(),
+        false => {
+            format!("Not considered: {point} is outside the measured range; measure it first.")
+        }
+    })
 }
 
 fn assumptions(outlook: &Outlook) -> Section<'_> {
@@ -303,15 +339,19 @@ fn assumptions(outlook: &Outlook) -> Section<'_> {
     Section::new("assumptions", "Assumptions").list(List::Dashes, said)
 }
 
-/// Short text of the best setting; a boolean is named only if it differs from the setting in force.
-fn setting(choice: &Choice, at: &At) -> String {
-    let (best, current) = (&choice.best.point, &at.current.point);
+/// Short text of a setting; a boolean is named only if it differs from the setting in force.
+fn setting(choice: &Choice, of: &Cell, at: &At) -> String {
+    let (best, current) = (&of.point, &at.current.point);
     let changed = best.hierarchical_allreduce != current.hierarchical_allreduce;
     let naming = Naming {
         cache: best.cache != current.cache,
         hierarchical: changed || choice.hierarchical.is_some(),
     };
-    naming.setting(best)
+    let early = match of.early != at.current.early {
+        true => format!(", {}", early_words(of.early)),
+        false => String::new(),
+    };
+    naming.setting(best) + &early
 }
 
 pub(super) fn interval(cell: &Cell) -> String {

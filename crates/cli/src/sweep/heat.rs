@@ -14,7 +14,8 @@ use crate::present::units as number;
 use crate::setting::{numbers, on};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
-/// Most settings tied with the best that are marked; if there are more, only their number is given.
+/// Largest number of settings tied with the best that are marked; if there are more, only their
+/// number is given.
 const TIES_MARKED: usize = 8;
 
 /// Picture that has been written.

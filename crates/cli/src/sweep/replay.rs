@@ -1,6 +1,7 @@
 //! Predictions for a sweep: simulates the step times of the grid from a recording, and writes the
 //! job that verifies the best settings.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,7 +15,7 @@ use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Collective, Forecast};
 use ronde_lab::sweep::{
-    Conclusion, Jobs, Phase, Point, Row, Status, StepSummary, Verdict, verdict_with,
+    Conclusion, Jobs, Phase, Point, PointKey, Row, Status, StepSummary, Verdict, verdict_with,
 };
 
 /// Most predictions of one sweep; each simulates two dozen jobs.
@@ -32,6 +33,8 @@ pub(super) struct Predictions {
     job: Job,
     /// For each point, the step times in ms of all jobs that fit the recording.
     jobs: Vec<(Point, Vec<f64>)>,
+    /// Points whose messages are far beyond those of the recording.
+    outside: HashSet<PointKey>,
     rows: Vec<Row>,
 }
 
@@ -66,7 +69,7 @@ impl Predictions {
     /// # Errors
     /// [`Error::TooManyPredictions`]; [`Error::Project`] if ranks would be on hosts that were not
     /// measured.
-    pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
+    pub(super) fn new(mut job: Job, points: Vec<Point>) -> Result<Self, Error> {
         if points.len() > PREDICTIONS_MOST {
             return Err(Error::TooManyPredictions {
                 settings: points.len(),
@@ -75,11 +78,14 @@ impl Predictions {
             });
         }
         let began = Instant::now();
+        let rules = job.fit.rules;
+        let is_outside = |point: &&Point| job.fit.is_outside(rules, &point.setting());
+        let outside: HashSet<PointKey> = points.iter().filter(is_outside).map(Point::key).collect();
         let (mut jobs, mut rows) = (Vec::new(), Vec::new());
         // The points of a number of ranks follow each other.
         for points in points.chunk_by(|a, b| a.np == b.np) {
             let target = target(&job, points[0].np);
-            let mut forecast = Forecast::new(&job.fit, &target, job.fit.rules)?;
+            let mut forecast = Forecast::new(&job.fit, &target, rules)?;
             for point in points {
                 let steps = forecast.steps_us(&point.setting());
                 let steps: Vec<f64> = steps.iter().map(|us| us / 1e3).collect();
@@ -87,7 +93,13 @@ impl Predictions {
                 jobs.push((*point, steps));
             }
         }
-        Ok(Self { job, jobs, rows })
+        job.warnings.extend(extrapolated(outside.len() as u64));
+        Ok(Self {
+            job,
+            jobs,
+            outside,
+            rows,
+        })
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -99,7 +111,8 @@ impl Predictions {
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
         let jobs = Jobs {
             times: &self.jobs,
-            withheld: self.job.withheld_of_predictions(),
+            withheld: self.job.withheld(),
+            outside: self.outside.clone(),
         };
         verdict_with(rows, &jobs)
     }
@@ -209,6 +222,17 @@ impl Predictions {
     }
 }
 
+/// States that the predictions of this number of settings are extrapolations.
+fn extrapolated(settings: u64) -> Option<String> {
+    (settings > 0).then(|| {
+        format!(
+            "{} need many more or far larger messages than the recording has: the predictions are extrapolations, and no such \
+             setting is recommended unless --verify measures it",
+            number::counted(settings, "setting")
+        )
+    })
+}
+
 /// Link with the cost of a collective; `None` if its bandwidth is not that of existing hardware,
 /// because the recording does not determine it.
 fn link(cost: &Collective) -> Option<Link> {
@@ -248,6 +272,35 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ronde_job::gate::Withheld;
+
+    /// The model of a recording without the settings in force assumes them, so its predictions
+    /// support no recommendation, as in `ronde replay`.
+    #[test]
+    fn unknown_settings_of_the_recording_support_no_recommendation() {
+        let profile = |stated: &str| {
+            format!(
+                r#"{{"ronde_profile": 1, "np": 2, "step_ms": 20.0, {stated} "tensors": [
+                {{"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000}},
+                {{"name": "b", "dtype": "float32", "elements": 250000, "ready_us": 10000}}]}}"#
+            )
+        };
+        let withheld = |stated: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), profile(stated)).unwrap();
+            let job = read(&[file.path().to_owned()]).unwrap();
+            let predictions = Predictions::new(job, vec![Point::default_of(2)]).unwrap();
+            let verdict = predictions.verdict(predictions.rows());
+            verdict.findings[0].withheld()
+        };
+        let settings = vec!["fusion threshold".to_owned()];
+        assert_eq!(
+            withheld(r#""cycle_time_ms": 1.0,"#),
+            Some(Withheld::UnknownSettings { settings })
+        );
+        let stated = r#""cycle_time_ms": 1.0, "fusion_threshold_bytes": 134217728,"#;
+        assert_eq!(withheld(stated), None);
+    }
 
     #[test]
     fn a_link_has_a_plausible_bandwidth() {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::linear::{Linear, Prior};
 use super::{
-    Copying, Costs, JobTopology, Negotiation, Operation, Rules, Setting, Simulator, Trace, Workload,
+    Copying, Costs, JobTopology, Messages, Negotiation, Operation, Rules, Setting, Simulator,
+    Trace, Workload,
 };
 
 mod parts;
@@ -58,6 +59,9 @@ pub struct Fit {
     /// Standard error of `measured_us`, as a share of it.
     #[serde(default = "unsaid_error")]
     pub measured_error: f64,
+    /// Messages of the recorded steps; `None` if the costs are not from recorded steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Messages>,
 }
 
 /// Standard error, as a share, of a step time in a profile that does not state it.
@@ -156,6 +160,7 @@ pub fn fit(traces: &[Trace], rules: Rules, place: JobTopology) -> Option<Fit> {
         measured_us: us,
         modelled_us,
         measured_error: error,
+        recorded: Messages::recorded(traces),
     })
 }
 

@@ -58,6 +58,17 @@ pub struct Ratio {
     pub high: f64,
 }
 
+impl Ratio {
+    /// Compares step times of the same jobs ([`Forecast::steps_us`]): `own` and `others`.
+    pub fn of(own: &[f64], others: &[f64]) -> Self {
+        let ratios = own.iter().zip(others).map(|(own, other)| own / other);
+        let ratios: Vec<f64> = ratios.collect();
+        let median = percentile_of(ratios.clone(), 0.5).unwrap_or(f64::NAN);
+        let [low, high] = interval(ratios);
+        Self { median, low, high }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Job {
     simulator: Simulator,
@@ -138,15 +149,7 @@ impl Forecast {
     /// Predicts the ratio of the step times of `setting` and `other`. The jobs are the same for
     /// both, so their common errors cancel.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
-        let (own, others) = (self.steps_us(setting), self.steps_us(other));
-        let ratios: Vec<f64> = own
-            .iter()
-            .zip(&others)
-            .map(|(own, other)| own / other)
-            .collect();
-        let median = percentile_of(ratios.clone(), 0.5).unwrap_or(f64::NAN);
-        let [low, high] = interval(ratios);
-        Ratio { median, low, high }
+        Ratio::of(&self.steps_us(setting), &self.steps_us(other))
     }
 
     /// Returns the step time under `setting` in each of the jobs, always in the same order, µs,

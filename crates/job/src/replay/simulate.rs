@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Costs, Setting, Workload};
+use super::{Costs, Messages, Setting, Workload};
 use crate::fusion::{Item, Plan};
 use crate::hold::Hold;
 
@@ -60,6 +60,7 @@ pub struct Simulator {
     bytes: f64,
     /// Sum of bytes² over the batches.
     squares: f64,
+    largest_bytes: f64,
     /// Sum over the steps of the time after all tensors are ready, µs.
     exposed_us: f64,
 }
@@ -115,6 +116,7 @@ impl Simulator {
             batches: 0,
             bytes: 0.0,
             squares: 0.0,
+            largest_bytes: 0.0,
             exposed_us: 0.0,
         }
     }
@@ -127,6 +129,16 @@ impl Simulator {
     /// Returns the mean number of batches of the steps simulated so far.
     pub fn batches_per_step(&self) -> f64 {
         self.batches as f64 / self.steps.max(1) as f64
+    }
+
+    /// Returns the messages of a step: the mean of their number, and the largest of all.
+    pub(super) fn messages(&mut self, costs: &Costs, setting: &Setting) -> Messages {
+        (self.steps, self.batches, self.largest_bytes) = (0, 0, 0.0);
+        self.step_us(costs, setting);
+        Messages {
+            per_step: self.batches_per_step(),
+            largest_bytes: self.largest_bytes,
+        }
     }
 
     /// Simulates a step whose computation takes `stretch` times as long, with its batches.
@@ -306,6 +318,7 @@ impl Simulator {
             self.batches += 1;
             self.bytes += bytes;
             self.squares += bytes * bytes;
+            self.largest_bytes = self.largest_bytes.max(bytes);
         }
         out
     }

@@ -114,6 +114,15 @@ impl Review {
         let decisive = choice.and_then(|choice| self.gain.contest_of(choice));
         decisive.or(self.gain.contests.last())
     }
+
+    /// Returns the contest during which the job ended, if it has a complete round.
+    pub fn unfinished_contest(&self) -> Option<&Contest> {
+        let windows = gain::chunks(&self.trials).last()?;
+        let is_contest = windows[0].phase == Phase::Ab && !self.ending.finished;
+        let contest = self.gain.contests.last().filter(|_| is_contest)?;
+        let has_challenger = |trial: &Trial| trial.setting.is_near(&contest.challenger);
+        windows.iter().any(has_challenger).then_some(contest)
+    }
 }
 
 /// Settings that were tried.

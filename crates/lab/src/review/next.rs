@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::best::Best;
+use super::best::{Best, Difference};
 use super::setting::Setting;
 use super::surface::Surface;
 
@@ -19,8 +19,11 @@ const ERRORS: f64 = 1.96 + 0.8416;
 pub struct Next {
     /// The most promising setting; `None` if no setting is worth trying.
     pub setting: Option<Setting>,
-    /// Expected improvement over the favourite: possible gain times its probability, as a share.
+    /// Expected improvement over the favourite: mean over all possible results, where a loss counts
+    /// as 0 because a slower setting is not kept; as a share.
     pub improvement: f64,
+    /// Step time of the setting relative to the favourite's: a loss counts as well.
+    pub difference: Difference,
     /// Probability that the setting is faster than the favourite.
     pub probability: f64,
     /// Trials of each of two settings that detect a difference of 2 % between them.
@@ -51,9 +54,11 @@ impl Next {
         let nearest = near.min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let chosen = nearest.unwrap_or(0);
         let (improvement, probability) = promise[chosen];
+        let differences = draws.iter().map(|draw| draw[chosen] - draw[0]);
         Self {
             setting: (improvement >= WORTH).then_some(settings[chosen]),
             improvement,
+            difference: Difference::of(differences.collect()),
             probability,
             trials_to_tell: noise_sd.map(trials_to_tell),
         }

@@ -24,7 +24,7 @@ pub use verdict::{
 use serde::{Deserialize, Serialize};
 
 pub use crate::bench::report::StepSummary;
-pub use ronde_job::point::Point;
+pub use ronde_job::point::{Point, PointKey};
 
 /// Phase of a sweep to which a row belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

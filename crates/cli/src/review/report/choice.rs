@@ -4,7 +4,7 @@
 use super::{DEFAULT, LUCKY, luck, probability, words};
 use crate::present::units::{self, NONE, counted, percent, short};
 use crate::present::{Section, Table};
-use ronde_lab::review::{Best, Candidate, Measure, Review, Setting, TRIALS_FEW, Writer};
+use ronde_lab::review::{Best, Candidate, Measure, Next, Review, Setting, TRIALS_FEW, Writer};
 
 /// Largest number of candidates in the table.
 const CANDIDATES: usize = 6;
@@ -146,7 +146,7 @@ pub(super) fn next(review: &Review) -> Section<'static> {
     let told = next.probability >= 0.5 && review.trials.len() >= TRIALS_FEW;
     match next.setting.as_ref().filter(|_| !verdict || told) {
         Some(setting) => lines.push(format!(
-            "{} {}: faster than {} with a probability of {}, by {} on average.{}",
+            "{} {}: faster than {} with a probability of {}, expected step time {}.{}{}",
             if verdict {
                 "The trials alone suggest"
             } else {
@@ -155,11 +155,12 @@ pub(super) fn next(review: &Review) -> Section<'static> {
             words(review, setting),
             words(review, &best.favourite.setting),
             probability(next.probability),
-            percent(next.improvement),
+            next.difference.words(),
+            kept(next),
             extrapolated(review, setting).unwrap_or_default(),
         )),
         None if !verdict => lines.push(format!(
-            "Nothing: no other setting promises more than {}.",
+            "Nothing: the expected gain of a trial of another setting is at most {}.",
             percent(next.improvement.max(0.001))
         )),
         None => {}
@@ -173,6 +174,14 @@ pub(super) fn next(review: &Review) -> Section<'static> {
         lines.push(format!("Measure the default, {DEFAULT}, as well."));
     }
     section.texts(lines)
+}
+
+/// Reason to try a setting that is probably slower.
+fn kept(next: &Next) -> &'static str {
+    match next.difference.mean < 0.0 {
+        true => "",
+        false => " It is worth a trial because it is kept only if it is faster.",
+    }
 }
 
 /// States an extrapolation, if a setting lies outside of the measured range.

@@ -128,11 +128,17 @@ fn recommended(review: &Review, best: &Best, of: &Setting, reason: Reason) -> Ve
             "Use {setting}, not the setting with the best measurement: according to all trials that one is {} slower.",
             percent(best.choice.slower.mean)
         ),
-        Reason::Default => {
-            format!(
+        Reason::Default => match review.unfinished_contest() {
+            Some(contest) => format!(
+                "Keep the default, {setting}: the comparison of {} with it ended before a verdict, at {} after {}.",
+                words(review, &contest.challenger),
+                contest.gain.reversed().words(),
+                counted(contest.rounds, "round")
+            ),
+            None => format!(
                 "Keep the default, {setting}: no setting that was tried is significantly faster."
-            )
-        }
+            ),
+        },
     }];
     if best.luck > LUCKY && reason == Reason::Choice {
         lines.push(format!(

@@ -102,6 +102,31 @@ fn what_was_put_in_comes_out() {
     assert_eq!(both.costs.flat[0], fitted.costs.flat[0]);
 }
 
+/// On shared memory a message costs next to nothing. A recording of three messages a step does not
+/// support predictions of 35.
+#[test]
+fn far_more_messages_than_recorded_are_outside_of_the_recording() {
+    let recording = trace(false, |bytes| 0.7 + 6e-4 * bytes);
+    let fitted = fit(&[recording], Rules::RONDE, JobTopology::one_host(4)).unwrap();
+    let recorded = Messages {
+        per_step: 3.0,
+        largest_bytes: 30e6,
+    };
+    assert_eq!(fitted.recorded, Some(recorded));
+    let unfused = Setting {
+        fusion_threshold_bytes: 0,
+        ..fitted.reference
+    };
+    assert!(fitted.is_outside(Rules::RONDE, &unfused));
+    assert!(!fitted.is_outside(Rules::RONDE, &fitted.reference));
+    // Costs that are not from recorded steps have no range.
+    let of_costs = Fit {
+        recorded: None,
+        ..fitted
+    };
+    assert!(!of_costs.is_outside(Rules::RONDE, &unfused));
+}
+
 #[test]
 fn copies_of_large_buffers_that_fall_out_of_the_cache_are_told_from_others() {
     let truth = Copying {

@@ -186,7 +186,7 @@ impl Target {
         ] {
             if let Some(network) = network {
                 let between = if self.topology.hosts() == 1 {
-                    "between ranks"
+                    "between the ranks of one host"
                 } else {
                     between
                 };

@@ -113,6 +113,13 @@ fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
     check("replay.measured_us", fit.measured_us, TIME_MOST_US)?;
     check("replay.modelled_us", fit.modelled_us, TIME_MOST_US)?;
     check("replay.measured_error", fit.measured_error, 1.0)?;
+    let recorded = fit.recorded.unwrap_or_default();
+    check("replay.recorded.per_step", recorded.per_step, f64::MAX)?;
+    check(
+        "replay.recorded.largest_bytes",
+        recorded.largest_bytes,
+        f64::MAX,
+    )?;
     check(
         "replay.reference.cycle_us",
         fit.reference.cycle_us,

@@ -68,6 +68,7 @@ impl Profile {
             measured_us: 0.0,
             modelled_us: 0.0,
             measured_error: GIVEN_SD,
+            recorded: None,
         };
         fit.modelled_us =
             Simulator::new(&fit.workload, fit.rules).step_us(&fit.costs, &fit.reference);

@@ -14,12 +14,12 @@ mod predicted;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use ronde_job::gate::{Evidence, Withheld};
 use serde::{Serialize, Serializer};
 
-use super::{Point, Row};
+use super::{Point, PointKey, Row};
 pub use knobs::{Knob, KnobEffect, Level};
 
 /// Level of the intervals of measurements.
@@ -209,6 +209,8 @@ pub struct Jobs<'a> {
     pub times: &'a [(Point, Vec<f64>)],
     /// Reason of the recording to recommend no setting.
     pub withheld: Option<Withheld>,
+    /// Points outside of the range of the recording: their predictions are not recommended.
+    pub outside: HashSet<PointKey>,
 }
 
 impl Jobs<'_> {

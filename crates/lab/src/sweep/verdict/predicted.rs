@@ -3,6 +3,7 @@
 use super::gather::Gathered;
 use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, Outcome};
 use crate::sweep::Point;
+use ronde_job::gate::Withheld;
 use ronde_job::percentile::percentile_of;
 
 /// Predictions within this relative difference count as equal: no model is more accurate.
@@ -12,8 +13,13 @@ const NEARLY: f64 = 0.002;
 pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
     let mut points = gathered.points;
     let predicted = Outcome::predicted;
+    let is_outside = |point: &Point| jobs.outside.contains(&point.key());
+    // Every gain is relative to the default, and the default is recommended if there is none.
+    let no_baseline = is_outside(&Point::default_of(np));
     // A point whose verification failed is not recommended.
-    let sound = |outcome: &Outcome| outcome.ending == Ending::Predicted;
+    let sound = |outcome: &Outcome| {
+        outcome.ending == Ending::Predicted && (no_baseline || !is_outside(&outcome.point))
+    };
     let sound_ms = points.iter().filter(|one| sound(one)).filter_map(predicted);
     let least = sound_ms.fold(f64::INFINITY, f64::min);
     let is_least = |outcome: &Outcome| {
@@ -53,10 +59,12 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
         _ => Conclusion::DefaultAsGood,
     };
     let best = best.map(|best| best.point);
+    let point = "the default".to_owned();
+    let of_default = no_baseline.then_some(Withheld::OutsideRange { point });
     Finding {
         basis: Basis::Predicted,
         gain: gain.map(Estimate::reversed),
-        of_recording: jobs.withheld.clone(),
+        of_recording: jobs.withheld.clone().or(of_default),
         ties_known: best.is_some_and(|best| jobs.of(&best).is_some()),
         ..Finding::new(np, conclusion, best, points, 0.0)
     }

@@ -52,11 +52,13 @@ fn measurements(line: &str, np: u32) -> Vec<Row> {
 }
 
 /// Findings from measurements, which are on two ranks before the first line `np`. Lines that begin
-/// with `jobs` have the step times of each job that
-/// fits the recording; `model` is the modelled time of the recorded step, which took 100 ms.
+/// with `jobs` have the step times of each job that fits the recording, and those that begin with
+/// `outside` a threshold outside of its range; `model` is the modelled time of the recorded step,
+/// which took 100 ms.
 fn answer(input: &str) -> String {
     let (mut rows, mut recording) = (Vec::new(), Evidence::default());
     let (mut times, mut np) = (Vec::new(), 2);
+    let mut outside = HashSet::new();
     for line in input.lines() {
         match line.split_once(' ').unwrap() {
             ("jobs", cells) => {
@@ -67,6 +69,9 @@ fn answer(input: &str) -> String {
             }
             ("model", ms) => recording.model = Some([100.0, ms.parse().unwrap()]),
             ("incomplete", file) => recording.incomplete = Some(file.to_owned()),
+            ("outside", fusion_mb) => {
+                outside.insert(point(fusion_mb.parse().unwrap()).key());
+            }
             ("np", ranks) => np = ranks.parse().unwrap(),
             _ => rows.extend(measurements(line, np)),
         }
@@ -74,6 +79,7 @@ fn answer(input: &str) -> String {
     let jobs = Jobs {
         times: &times,
         withheld: recording.check().err(),
+        outside,
     };
     let verdict = verdict_with(&rows, &jobs);
     let mut answer = format!("{:?}\n", verdict.measurements);
