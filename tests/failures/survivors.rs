@@ -120,8 +120,7 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
             println!("error after {took:?}: {error}");
             let later = context
                 .allreduce("later", vec![1.0f32], ReduceOp::Sum)
-                .err()
-                .expect("the context has ended");
+                .expect_err("the context has ended");
             println!("later: {}", later.error);
             assert!(took < DEADLINE, "took {took:?}");
             assert!(error.is_peer_gone() && later.error.is_peer_gone());

@@ -180,7 +180,7 @@ fn a_context_can_be_left_and_joined_again() {
 fn refused(test: &str, ranks: usize, env: &[(&str, &str)]) -> Option<Vec<String>> {
     let env = [&[TCP, ("HOROVOD_START_TIMEOUT", "2")], env].concat();
     let job = start_separately(test, ranks, &env, || {
-        let error = context().err().expect("it cannot start");
+        let error = context().expect_err("it cannot start");
         println!("error: {error}");
     })?;
     let outcomes = job.finish();
@@ -246,7 +246,7 @@ fn without_a_secret_another_job_at_the_port_is_a_possible_reason() {
         let rank = std::env::var("HOROVOD_RANK").expect("the test sets it");
         // SAFETY: only this rank's test thread accesses the environment.
         unsafe { std::env::set_var("RONDE_JOB_ID", format!("job-{rank}")) };
-        let error = context().err().expect("these are two jobs");
+        let error = context().expect_err("these are two jobs");
         println!("error: {error}");
     });
     let Some(job) = job else { return };

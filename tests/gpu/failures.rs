@@ -33,9 +33,7 @@ fn libraries_that_are_missing_or_old_are_named() {
             } else {
                 0
             };
-            let error = vector(device, 1)
-                .err()
-                .expect("there is no device to be had");
+            let error = vector(device, 1).expect_err("there is no device to be had");
             println!("\nsaid: {error}");
         });
         outcomes.first().map(|outcome| outcome.output.clone())
@@ -114,8 +112,7 @@ fn a_tensor_on_another_device_is_refused_at_once() {
             let second = vector(device + 2, 10).expect("room");
             let error = context
                 .allreduce("second", second, ReduceOp::Sum)
-                .err()
-                .expect("refused")
+                .expect_err("refused")
                 .error;
             let text = error.to_string();
             let expected = format!(
@@ -144,7 +141,7 @@ fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() 
             let handle = context
                 .allreduce("mixed", tensor, ReduceOp::Sum)
                 .expect("in");
-            handle.wait().err().expect("refused").error
+            handle.wait().expect_err("refused").error
         };
         let text = error.to_string();
         for word in [
@@ -174,7 +171,7 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
             let handle = context
                 .allreduce("same", tensor, ReduceOp::Sum)
                 .expect("in");
-            let error = handle.wait().err().expect("refused").error;
+            let error = handle.wait().expect_err("refused").error;
             // From another rank comes the beginning of its text.
             let is_own = !matches!(error, Error::Peer(_));
             let text = error.to_string();

@@ -300,8 +300,7 @@ fn a_refused_member_fails_alone() {
                 .expect("in");
             let failed = context
                 .grouped_allreduce("h", vec![vec![1i32]; 2], ReduceOp::Sum)
-                .err()
-                .expect("in flight");
+                .expect_err("in flight");
             assert!(
                 matches!(
                     failed.error,

@@ -322,8 +322,7 @@ fn input_that_is_wrong_on_one_rank_is_refused_at_once() {
                     .expect("in");
                 let failed = context
                     .allreduce("early", vec![7.0f32; 2], ReduceOp::Sum)
-                    .err()
-                    .expect("in flight");
+                    .expect_err("in flight");
                 assert!(
                     matches!(
                         failed.error,
@@ -346,8 +345,7 @@ fn input_that_is_wrong_on_one_rank_is_refused_at_once() {
             assert_eq!(first.wait().expect("out"), [2.0]);
             let failed = context
                 .broadcast("b", vec![1.0f32], 2)
-                .err()
-                .expect("no such root");
+                .expect_err("no such root");
             assert_eq!(
                 failed.error.to_string(),
                 "invalid root rank 2 for tensor b: ranks are 0..2"
@@ -355,8 +353,7 @@ fn input_that_is_wrong_on_one_rank_is_refused_at_once() {
             let shaped = Reduce::from(ReduceOp::Sum).shape(&[3, 2]);
             let failed = context
                 .allreduce("s", vec![1.0f32; 5], shaped)
-                .err()
-                .expect("shape does not fit");
+                .expect_err("shape does not fit");
             assert!(
                 matches!(
                     failed.error,

@@ -155,8 +155,7 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
 
             let failed = set
                 .broadcast("root", vec![1i32], 1 - low)
-                .err()
-                .expect("not a member");
+                .expect_err("not a member");
             assert!(
                 matches!(
                     failed.error,
@@ -167,8 +166,7 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
             );
             let failed = set
                 .alltoall("splits", vec![1i32; 4], &[4], &[1, 1, 1, 1])
-                .err()
-                .expect("two ranks");
+                .expect_err("two ranks");
             assert!(
                 matches!(
                     failed.error,

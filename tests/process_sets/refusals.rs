@@ -18,8 +18,7 @@ fn invalid_sets_are_refused_on_all_ranks_alike() {
             let refused = |ranks: &[usize]| {
                 context
                     .add_process_set(ranks)
-                    .err()
-                    .expect("refused")
+                    .expect_err("refused")
                     .to_string()
             };
             for (ranks, part) in [
@@ -121,15 +120,14 @@ fn fixed_sets_stay_and_must_be_the_same_on_all_ranks() {
             let error = Context::builder()
                 .process_sets(sets)
                 .build()
-                .err()
-                .expect("they differ");
+                .expect_err("they differ");
             let text = error.to_string();
             assert!(
                 text.contains("process sets") && text.contains("[0]") && text.contains("[1]"),
                 "{text}"
             );
             let context = with_sets(&[&[1]]);
-            let added = context.add_process_set(&[0]).err().expect("fixed");
+            let added = context.add_process_set(&[0]).expect_err("fixed");
             let removed = context
                 .remove_process_set(&context.process_sets()[1])
                 .expect_err("fixed");
@@ -182,10 +180,7 @@ fn a_set_whose_members_cannot_connect_is_added_on_no_rank() {
         // One of the members has no descriptors left and cannot take part. Rank 2 is not a member
         // and would not notice.
         let no_more = (rank == 1).then(NoMoreFiles::new);
-        let error = context
-            .add_process_set(&[0, 1])
-            .err()
-            .expect("rank 1 cannot");
+        let error = context.add_process_set(&[0, 1]).expect_err("rank 1 cannot");
         drop(no_more);
         let text = error.to_string();
         assert!(

@@ -329,6 +329,16 @@ fn an_interrupted_search_continues_and_another_one_is_refused() {
     while !has_run() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
+    let (code, _, message) = ended(
+        tune(folder.path(), &bowl(&state), &command)
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, 2);
+    assert!(
+        message.contains("state file s.json is in use by another ronde tune"),
+        "{message}"
+    );
     let pid = Pid::from_raw(first.id() as i32).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     let (code, shown, _) = ended(first.wait_with_output().unwrap());
@@ -370,6 +380,109 @@ fn an_interrupted_search_continues_and_another_one_is_refused() {
         );
         assert!(!message.contains(": run "), "{message}");
     }
+}
+
+#[test]
+fn a_state_file_of_other_values_or_another_tolerance_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("c.json"), "{}").unwrap();
+    let command = ["sh", "-c", "echo loss=1 step_ms=$((10 + {b}))", "{config}"];
+    let again = |set: &str, tolerance: &str| {
+        let options = [
+            "--config",
+            "c.json",
+            "--set",
+            set,
+            "--check",
+            r"loss=(\d+)",
+            "--check-tolerance",
+            tolerance,
+            "--runs",
+            "8",
+            "--state",
+            "s.json",
+        ];
+        ended(
+            tune(folder.path(), &bowl(&options), &command)
+                .output()
+                .unwrap(),
+        )
+    };
+    let (code, _, message) = again("x={b}", "1%");
+    assert_eq!(code, 0, "{message}");
+    let (code, _, message) = again("x=5", "1%");
+    assert_eq!(code, 2);
+    assert!(
+        message.contains(r#"--set was "x={b}", and is "x=5""#),
+        "{message}"
+    );
+    let (code, _, message) = again("x={b}", "2%");
+    assert_eq!(code, 2);
+    assert!(
+        message.contains(r#"check tolerance was "0.01", and is "0.02""#),
+        "{message}"
+    );
+    // A file of version 1 has neither.
+    let path = folder.path().join("s.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut state: Value = serde_json::from_str(&text).unwrap();
+    state["ronde_tune_command"] = 1.into();
+    let identity = state["identity"].as_object_mut().unwrap();
+    assert!(identity.remove("--set").is_some() && identity.remove("check tolerance").is_some());
+    std::fs::write(&path, state.to_string()).unwrap();
+    let (code, _, message) = again("x={b}", "1%");
+    assert_eq!(code, 0, "{message}");
+    assert!(
+        message.contains("does not have --set and check tolerance"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_budget_ends_a_hang_and_names_what_it_has_no_room_for() {
+    let flat = |shown: &str| shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Eight runs take 16 s.
+    let options = ["-p", "x=1..4", "--budget", "15s"];
+    let (code, shown, message) = run(&options, &["sh", "-c", "sleep 2; : {x}"]);
+    assert_eq!(code, 0, "{message}");
+    assert!(
+        flat(&shown).contains("no other setting was tried, because the budget of 15 s has no room"),
+        "{shown}"
+    );
+    let script = "if [ {b} != 2 ]; then sleep 600; fi; echo step_ms=5";
+    let began = Instant::now();
+    let (code, shown, message) = run(&bowl(&["--budget", "10s"]), &["sh", "-c", script]);
+    assert_eq!(code, 0, "{message}");
+    assert!(
+        flat(&shown).contains("because --budget was used up. It counts as the worst."),
+        "{shown}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(300));
+}
+
+#[test]
+fn a_start_that_the_configuration_does_not_state_is_called_a_guess() {
+    let folder = tempfile::tempdir().unwrap();
+    let zero = r#"{"zero_optimization":{"reduce_bucket_size":"auto"}}"#;
+    std::fs::write(folder.path().join("c.json"), zero).unwrap();
+    let guessed = |more: &[&str]| {
+        let given = ["--preset", "deepspeed", "--config", "c.json", "--runs", "8"];
+        let command = ["sh", "-c", "echo CurrSamplesPerSec=5", "{config}"];
+        let options = [&given[..], more].concat();
+        let (code, _, message) = ended(tune(folder.path(), &options, &command).output().unwrap());
+        assert_eq!(code, 0, "{message}");
+        message
+    };
+    let message = guessed(&[]);
+    for expected in [
+        "warning: zero_optimization.reduce_bucket_size is \"auto\" in the configuration file",
+        "give --parameter 'reduce_bucket_size=1e6..1e9,log,levels=13,start=VALUE'",
+        "(give start=… for reduce_bucket_size if",
+    ] {
+        assert!(message.contains(expected), "{message}");
+    }
+    let given = ["-p", "reduce_bucket_size=1e6..1e9,log,levels=13,start=2e7"];
+    assert!(!guessed(&given).contains("warning"));
 }
 
 #[test]

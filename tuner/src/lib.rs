@@ -14,7 +14,7 @@
 //! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a stop rule |
 //! | [`Model`] | prior belief about the surface; measurements that contradict it reduce its weight |
 //! | [`Drift`] | a permanent change of the step time after the verdict |
-//! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
+//! | [`State`] | a small JSON file from which the same job resumes, and which a related job uses as prior knowledge |
 //! | [`Posterior`] | posterior of the whole surface and of the noise, from the measurements of a finished search |
 //! | [`Log`], [`read_log`], [`read_logs`] | CSV log whose last row is always the best so far; readers of it and of Horovod's log |
 //!

@@ -38,6 +38,6 @@ pub use plan::{Plan, PlanError, Reason, Task, Verdict};
 pub use process::{Processes, RunError, Watch};
 pub use run::{Outcome, Phase, Row, Runner, by_setting, seconds};
 pub use service::{Problem, Service};
-pub use state::{Identity, State, StateError};
+pub use state::{Identity, State, StateError, StateLock};
 pub use statistics::{geometric_mean, scatter};
 pub use template::{Config, Filled, Template, TemplateError};

@@ -21,6 +21,8 @@ pub struct Limit {
     reference: Option<(Vec<f64>, f64)>,
     /// Duration of the best run so far, if the wall time is the metric.
     wall: Option<Duration>,
+    /// Time that the budget of all runs leaves, preparation included.
+    budget: Option<Duration>,
 }
 
 impl Limit {
@@ -28,6 +30,7 @@ impl Limit {
     pub const NONE: Self = Self {
         reference: None,
         wall: None,
+        budget: None,
     };
 
     /// Limit by the figures of the best run and its final figure.
@@ -35,17 +38,33 @@ impl Limit {
         let reference = Some((figures.to_vec(), value));
         Self {
             reference,
-            wall: None,
+            ..Self::NONE
         }
     }
 
     /// Limit by the wall time of the best run, which is the metric.
     pub fn by_wall(seconds: f64) -> Self {
         let wall = Duration::try_from_secs_f64(WALL_RATIO * seconds).ok();
-        Self {
-            reference: None,
-            wall,
-        }
+        Self { wall, ..Self::NONE }
+    }
+
+    /// Returns the limit with the time that the budget of all runs leaves, s.
+    #[must_use]
+    pub fn within(self, budget_s: Option<f64>) -> Self {
+        let budget = budget_s.and_then(|s| Duration::try_from_secs_f64(s.max(0.0)).ok());
+        Self { budget, ..self }
+    }
+
+    /// Returns the limit of the run after a preparation of this duration.
+    #[must_use]
+    pub(crate) fn after(self, preparation: Duration) -> Self {
+        let budget = self.budget.map(|left| left.saturating_sub(preparation));
+        Self { budget, ..self }
+    }
+
+    /// Duration after which the budget of all runs is used up.
+    pub fn budget(&self) -> Option<Duration> {
+        self.budget
     }
 
     /// Duration after which the run is stopped.

@@ -28,6 +28,11 @@ const NOISE_STOPPED: f64 = 0.1;
 const FAILED_FACTOR: f64 = 4.0;
 /// Accepted probability that a setting is three times slower than the best: such a run is stopped.
 const RISK_MAX: f64 = 0.3;
+/// Runs of the comparison that may fail: such a run is repeated. One failure can be an accident of
+/// the machine, and without a repetition it would end a search of hours.
+const FAILED_MOST: usize = 1;
+/// Beyond the budget of time, a run of the comparison may take this multiple of the longest run.
+const OVERRUN_FACTOR: f64 = 2.0;
 /// Seed of all choices.
 const SEED: u64 = 7;
 
@@ -109,6 +114,13 @@ pub enum Reason {
     NotShown,
     /// No setting looked better than the start.
     NoneBetter,
+    /// Only the start was run: the budget has no room for another setting.
+    NoRoom {
+        /// Budget of time for all runs, s.
+        budget_s: f64,
+        /// Time of the runs so far, of another setting and of the shortest comparison, s.
+        needed_s: f64,
+    },
     /// The candidate failed during the comparison.
     CandidateFailed(String),
     /// The start failed during the comparison.
@@ -187,8 +199,10 @@ impl Plan {
 
     /// Most pairs of the comparison, if it has begun: those that it has, if runs or budget ended it.
     pub fn pairs(&self, rows: &[Row]) -> Option<usize> {
-        let compared = rows.iter().filter(|row| row.phase == Phase::Compare);
-        let compared = Some(compared.count()).filter(|compared| *compared > 0)?;
+        if !rows.iter().any(|row| row.phase == Phase::Compare) {
+            return None;
+        }
+        let compared = measured_of_comparison(rows);
         let proposal = self.proposal(rows);
         let is_done = self.next_by(rows, proposal.as_ref()) == Task::Done;
         let candidate = proposal.and_then(|proposal| self.candidate(&proposal))?;
@@ -209,7 +223,7 @@ impl Plan {
         self.space.lattice(&self.start).len()
     }
 
-    /// Most runs.
+    /// Largest number of runs.
     pub fn runs(&self) -> usize {
         self.runs
     }
@@ -234,6 +248,12 @@ impl Plan {
         pairs.clamp(PAIRS[0], PAIRS[1])
     }
 
+    /// The limit of a run before the first one, which does not count for the budget: without it, a
+    /// hang there would have none.
+    pub fn limit_of_warmup(&self) -> Limit {
+        Limit::NONE.within(self.budget_s)
+    }
+
     /// The next run after these.
     pub fn next(&self, rows: &[Row]) -> Task {
         self.next_by(rows, self.proposal(rows).as_ref())
@@ -252,7 +272,8 @@ impl Plan {
                 Some(Next::Stop) => None,
             };
             if let Some(setting) = setting {
-                let limit = self.limit(rows, &setting);
+                let budget_s = self.budget_left(rows, median_seconds(rows));
+                let limit = self.limit(rows, &setting).within(budget_s);
                 let phase = Phase::Search;
                 return Task::Run {
                     phase,
@@ -262,22 +283,34 @@ impl Plan {
             }
         }
         match self.next_of_comparison(rows, proposal) {
-            Some(setting) => Task::Run {
-                phase: Phase::Compare,
-                setting,
-                limit: Limit::NONE,
-            },
+            Some(setting) => {
+                let measured = rows.iter().filter(|row| row.outcome.value().is_some());
+                let longest = measured.map(|row| row.seconds).fold(0.0, f64::max);
+                let budget_s = self.budget_left(rows, OVERRUN_FACTOR * longest);
+                Task::Run {
+                    phase: Phase::Compare,
+                    setting,
+                    limit: Limit::NONE.within(budget_s),
+                }
+            }
             None => Task::Done,
         }
+    }
+
+    /// Time that the budget leaves after these runs, s, and an overrun that is accepted: a run that
+    /// is nearly complete is worth more than its time.
+    fn budget_left(&self, rows: &[Row], overrun_s: f64) -> Option<f64> {
+        let left = (self.budget_s? - seconds(rows)).max(0.0);
+        // There is no typical duration before the first run.
+        Some(left + if rows.is_empty() { 0.0 } else { overrun_s })
     }
 
     /// Whether another run of the search leaves enough for the comparison.
     fn may_search(&self, rows: &[Row]) -> bool {
         let reserved = 2 * self.pairs_most();
-        let in_time = self.budget_s.is_none_or(|budget_s| {
-            let typical = median_seconds(rows);
-            seconds(rows) + typical * (1 + 2 * PAIRS[0]) as f64 <= budget_s
-        });
+        let in_time = self
+            .budget_s
+            .is_none_or(|budget_s| needed_seconds(rows) <= budget_s);
         rows.len() < self.runs - reserved && (in_time || rows.is_empty())
     }
 
@@ -408,19 +441,19 @@ impl Plan {
 
     /// The next run of the comparison.
     fn next_of_comparison(&self, rows: &[Row], proposal: Option<&Proposal>) -> Option<Setting> {
-        let compared: Vec<&Row> = rows
-            .iter()
-            .filter(|row| row.phase == Phase::Compare)
-            .collect();
-        if compared.iter().any(|row| row.outcome.value().is_none()) {
+        if failed_of_comparison(rows).count() > FAILED_MOST {
             return None;
         }
+        // A failed run does not count, so the next one repeats it.
+        let compared = measured_of_comparison(rows);
         let candidate = self.candidate(proposal?)?;
         let comparison = self.comparison(rows, &candidate);
-        let (pair, is_second) = (compared.len() / 2, compared.len() % 2 == 1);
-        let pair_fits = self.budget_s.is_none_or(|budget_s| {
-            seconds(rows) + 2.0 * median_seconds(rows) <= budget_s || compared.len() < 4
+        let (pair, is_second) = (compared / 2, compared % 2 == 1);
+        let in_time = self.budget_s.is_none_or(|budget_s| {
+            seconds(rows) + 2.0 * median_seconds(rows) <= budget_s || compared < 4
         });
+        // After a repeated run, one run may be left, which is no pair.
+        let pair_fits = in_time && rows.len() + 2 <= self.runs;
         let ends = comparison.decision() != Decision::Undecided || !pair_fits;
         if !is_second && (pair >= self.pairs_of(rows) || ends) {
             return None;
@@ -444,7 +477,7 @@ impl Plan {
                 gain: None,
                 pairs: 0,
                 reason: match is_done {
-                    true => Reason::NoneBetter,
+                    true => self.no_room(rows).unwrap_or(Reason::NoneBetter),
                     false => Reason::Unfinished,
                 },
             };
@@ -469,12 +502,17 @@ impl Plan {
         }
     }
 
+    /// The budget as the reason why only the start was run.
+    fn no_room(&self, rows: &[Row]) -> Option<Reason> {
+        let (start, needed_s) = (self.start(), needed_seconds(rows));
+        let budget_s = self.budget_s.filter(|budget_s| needed_s > *budget_s)?;
+        let is_alone = rows.iter().all(|row| row.setting == start);
+        is_alone.then_some(Reason::NoRoom { budget_s, needed_s })
+    }
+
     fn reason(&self, rows: &[Row], candidate: &Setting, comparison: &Comparison) -> Reason {
-        let failed = rows.iter().find_map(|row| match (&row.outcome, row.phase) {
-            (Outcome::Failed { reason }, Phase::Compare) => Some((row, reason.clone())),
-            _ => None,
-        });
-        if let Some((row, reason)) = failed {
+        if let Some((row, reason)) = failed_of_comparison(rows).nth(FAILED_MOST) {
+            let reason = reason.to_owned();
             return match row.setting == *candidate {
                 true => Reason::CandidateFailed(reason),
                 false => Reason::StartFailed(reason),
@@ -499,6 +537,26 @@ fn check_of<'a>(rows: impl IntoIterator<Item = &'a Row>, setting: &Setting) -> f
         &own.filter_map(|row| row.outcome.check())
             .collect::<Vec<_>>(),
     )
+}
+
+/// Number of runs of the comparison that have a figure.
+fn measured_of_comparison(rows: &[Row]) -> usize {
+    let compared = rows.iter().filter(|row| row.phase == Phase::Compare);
+    compared.filter(|row| row.outcome.value().is_some()).count()
+}
+
+/// Runs of the comparison that failed, with their reasons.
+fn failed_of_comparison(rows: &[Row]) -> impl Iterator<Item = (&Row, &str)> {
+    rows.iter()
+        .filter_map(|row| match (&row.outcome, row.phase) {
+            (Outcome::Failed { reason }, Phase::Compare) => Some((row, reason.as_str())),
+            _ => None,
+        })
+}
+
+/// Time of these runs, of another one and of the shortest comparison, s; NaN without runs.
+fn needed_seconds(rows: &[Row]) -> f64 {
+    seconds(rows) + median_seconds(rows) * (1 + 2 * PAIRS[0]) as f64
 }
 
 /// Median duration of a run, s; NaN without runs.

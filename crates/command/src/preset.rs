@@ -81,7 +81,8 @@ pub const ALL: [Preset; 5] = [
                    better",
         note: "the JSON file needs steps_per_print. DeepSpeed 0.19.8 logs CurrSamplesPerSec only \
                if the program calls deepspeed.utils.set_log_level_from_string(\"info\"). A bucket \
-               size in the file is the start value. allgather_bucket_size matters in stages 1 and \
+               size in the file is the start value; with \"auto\" there, the start is a guess: give \
+               --parameter with start=. allgather_bucket_size matters in stages 1 and \
                2 only. Give --check: with some versions the loss depends on the bucket size",
         metric: Some("CurrSamplesPerSec=([0-9.]+)"),
         maximize: true,
@@ -202,6 +203,29 @@ pub enum PresetError {
     },
 }
 
+/// A start that need not be the value in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guess {
+    /// Name of the parameter.
+    pub name: &'static str,
+    /// Its place in the configuration file.
+    pub place: &'static str,
+    /// Value there, as JSON.
+    pub found: String,
+    /// The parameter without its start, as `--parameter` takes it.
+    pub range: &'static str,
+}
+
+/// Name of a parameter, of its text.
+fn name_of(text: &'static str) -> &'static str {
+    text.split('=').next().unwrap_or_default()
+}
+
+/// Names of a place in the configuration file, outermost first.
+fn names_of(place: &str) -> Vec<&str> {
+    place.split('.').collect()
+}
+
 fn names() -> String {
     ALL.map(|preset| preset.name).join(", ")
 }
@@ -232,20 +256,40 @@ impl Preset {
     /// Texts of the parameters. A number in the configuration file is the start.
     pub fn parameters(&self, config: Option<&Config>) -> Vec<String> {
         let started = |text: &&'static str| {
-            let name = text.split('=').next().unwrap_or_default();
-            let set = self
-                .sets
-                .iter()
-                .find(|set| set.ends_with(&placeholder(name)));
-            let place = set.and_then(|set| set.split('=').next());
-            let place: Option<Vec<&str>> = place.map(|place| place.split('.').collect());
-            let number = place.and_then(|place| config?.number(&place));
+            let place = self.place(name_of(text));
+            let number = place.and_then(|place| config?.number(&names_of(place)));
             match (number, text.rsplit_once(",start=")) {
                 (Some(number), Some((range, _))) => format!("{range},start={number}"),
                 _ => (*text).to_owned(),
             }
         };
         self.parameters.iter().map(started).collect()
+    }
+
+    /// Parameters whose start is a guess, because the configuration file has a value that is not a
+    /// number: another program than this one replaces it, as transformers does for `"auto"`.
+    pub fn guesses(&self, config: Option<&Config>) -> Vec<Guess> {
+        let guess = |text: &&'static str| {
+            let name = name_of(text);
+            let place = self.place(name)?;
+            let found = config?.value(&names_of(place))?;
+            let (range, _) = text.rsplit_once(",start=")?;
+            (!found.is_number()).then(|| Guess {
+                name,
+                place,
+                found: found.to_string(),
+                range,
+            })
+        };
+        self.parameters.iter().filter_map(guess).collect()
+    }
+
+    /// Place of a parameter in the configuration file.
+    fn place(&self, name: &str) -> Option<&'static str> {
+        let placeholder = placeholder(name);
+        let mut sets = self.sets.iter();
+        let set = sets.find(|set| set.ends_with(&placeholder))?;
+        set.split('=').next()
     }
 
     /// Adds the option of the preset to the command, unless it has the placeholder.
@@ -426,5 +470,28 @@ mod tests {
             "{parameters:?}"
         );
         assert!(parameters[1].ends_with(",start=5e8"));
+    }
+
+    #[test]
+    fn a_start_is_a_guess_where_the_configuration_has_no_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ds.json");
+        let guesses = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let config = Config::read(&path, &[]).unwrap();
+            find("deepspeed").unwrap().guesses(Some(&config))
+        };
+        let auto =
+            r#"{"zero_optimization":{"reduce_bucket_size":2e8,"allgather_bucket_size":"auto"}}"#;
+        let [guess] = &guesses(auto)[..] else {
+            panic!("one value is not a number");
+        };
+        assert_eq!(
+            (guess.name, guess.found.as_str()),
+            ("allgather_bucket_size", "\"auto\"")
+        );
+        assert_eq!(guess.range, "allgather_bucket_size=1e6..1e9,log,levels=13");
+        // Without a value in the file, DeepSpeed's default is in use.
+        assert_eq!(guesses("{}"), []);
     }
 }

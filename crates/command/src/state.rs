@@ -1,14 +1,16 @@
 //! State file of a search: the properties that identify it, and the runs so far.
 //!
 //! ```json
-//! {"ronde_tune_command": 1, "identity": {"command": "python train.py --bucket {bucket}", …},
+//! {"ronde_tune_command": 2, "identity": {"command": "python train.py --bucket {bucket}", …},
 //!  "rows": [{"phase": "search", "setting": [8], "outcome": {"measured": {"value": 41.2}},
 //!            "seconds": 3.1}, …]}
 //! ```
 
 use std::collections::BTreeMap;
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,10 @@ use serde_json::Value;
 
 use crate::{Parameter, Row};
 
-/// Version of the format. Version 1 is the first.
-const VERSION: u64 = 1;
+/// Version of the format, and the newest that is read. Version 1 lacks [`ADDED`].
+const VERSION: u64 = 2;
+/// Properties that version 1 does not have.
+const ADDED: [&str; 2] = [State::SETS, State::TOLERANCE];
 /// Field with the version.
 const MARK: &str = "ronde_tune_command";
 
@@ -40,6 +44,15 @@ pub struct State {
 /// A state file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
+    /// Another search uses it.
+    #[error(
+        "state file {path} is in use by another ronde tune: wait until that one has ended, or \
+         give another file"
+    )]
+    InUse {
+        /// Path.
+        path: String,
+    },
     /// It cannot be read or written.
     #[error("state file {path}: {source}")]
     Io {
@@ -72,6 +85,22 @@ pub enum StateError {
 }
 
 impl State {
+    /// Property of an [`Identity`]: the values that are set in the configuration file.
+    pub const SETS: &str = "--set";
+    /// Property of an [`Identity`]: the largest difference of check values.
+    pub const TOLERANCE: &str = "check tolerance";
+
+    /// Whether the file's version does not have this property, which is then not compared.
+    fn lacks(&self, name: &str) -> bool {
+        self.ronde_tune_command < 2 && ADDED.contains(&name) && !self.identity.contains_key(name)
+    }
+
+    /// Properties of a search that the file does not have, because it is of an earlier version.
+    pub fn lacking<'a>(&self, identity: &'a Identity) -> Vec<&'a str> {
+        let names = identity.keys().map(String::as_str);
+        names.filter(|name| self.lacks(name)).collect()
+    }
+
     /// State of a search without runs.
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -114,17 +143,19 @@ impl State {
             serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
         match value.get(MARK).map(Value::as_u64) {
             None => return Err(foreign(format!("it has no field {MARK}"))),
-            Some(Some(VERSION)) => {}
+            Some(Some(1..=VERSION)) => {}
             Some(_) => {
                 let found = &value[MARK];
                 return Err(foreign(format!(
-                    "it has version {found}, and this ronde reads {VERSION}"
+                    "it has version {found}, and this ronde reads up to {VERSION}"
                 )));
             }
         }
         let state: Self =
             serde_json::from_value(value).map_err(|error| foreign(error.to_string()))?;
-        let differences = differences(&state.identity, identity);
+        let mut now = identity.clone();
+        now.retain(|name, _| !state.lacks(name));
+        let differences = differences(&state.identity, &now);
         if !differences.is_empty() {
             return Err(StateError::Differs {
                 path: name,
@@ -171,6 +202,59 @@ impl State {
             path: path.display().to_string(),
             source,
         })
+    }
+}
+
+/// Lock of a state file, which one search at a time may hold: each writes all of its rows.
+///
+/// Saving replaces the state file, so another file beside it is locked. It is removed with the
+/// lock. The kernel ends the lock of a process that was killed.
+#[derive(Debug)]
+pub struct StateLock {
+    path: PathBuf,
+    /// Open while the lock is held.
+    _file: File,
+}
+
+impl StateLock {
+    /// Locks the state file of this path, which need not exist.
+    ///
+    /// # Errors
+    /// Another process has the lock, or the file beside it cannot be created.
+    pub fn take(state: &Path) -> Result<Self, StateError> {
+        let mut path = state.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let io = |source| StateError::Io {
+            path: path.display().to_string(),
+            source,
+        };
+        loop {
+            let mut options = File::options();
+            let options = options.create(true).truncate(false).write(true);
+            let file = options.open(&path).map_err(io)?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let path = state.display().to_string();
+                    return Err(StateError::InUse { path });
+                }
+                // Some network file systems have no locks; a search works there too.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+            // The former holder may have removed the file after it was opened here.
+            let id = |found: Metadata| (found.dev(), found.ino());
+            let own = file.metadata().map_err(io)?;
+            if std::fs::metadata(&path).is_ok_and(|there| id(there) == id(own)) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for StateLock {
+    fn drop(&mut self) {
+        // Before the file is closed, so that nobody else's is removed.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -243,7 +327,7 @@ mod tests {
         for (text, problem) in [
             ("{", "EOF"),
             ("{}", "no field ronde_tune_command"),
-            (r#"{"ronde_tune_command":2}"#, "version 2"),
+            (r#"{"ronde_tune_command":3}"#, "version 3"),
             (
                 r#"{"ronde_tune_command":1,"identity":{},"rows":[1]}"#,
                 "invalid type",
@@ -252,5 +336,47 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(error("a").contains(problem), "{}", error("a"));
         }
+    }
+
+    #[test]
+    fn a_file_of_version_1_does_not_have_all_properties() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.json");
+        let mut searched = identity("a");
+        searched.insert(State::SETS.to_owned(), "a.b={x}".to_owned());
+        searched.insert(State::TOLERANCE.to_owned(), "0.01".to_owned());
+        let load = |version: u64, searched: &Identity| {
+            let text = format!(
+                r#"{{"ronde_tune_command":{version},"identity":{{"command":"a"}},"rows":[]}}"#
+            );
+            std::fs::write(&path, text).unwrap();
+            State::load(&path, searched, &[])
+        };
+        let lacking = |loaded: Option<State>| loaded.unwrap().lacking(&searched).len();
+        assert_eq!(lacking(load(1, &searched).unwrap()), 2);
+        let error = load(2, &searched).unwrap_err().to_string();
+        assert!(
+            error.contains(r#"--set was nothing, and is "a.b={x}"; check tolerance was nothing"#),
+            "{error}"
+        );
+        // Everything else is compared in both.
+        searched.insert("variable X".to_owned(), "1".to_owned());
+        assert!(load(1, &searched).is_err());
+    }
+
+    #[test]
+    fn one_search_at_a_time_has_a_state_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.json");
+        let first = StateLock::take(&path).unwrap();
+        let error = StateLock::take(&path).unwrap_err();
+        assert!(matches!(error, StateError::InUse { .. }));
+        // Replacing the file does not end the lock.
+        State::new(identity("a")).save(&path).unwrap();
+        assert!(StateLock::take(&path).is_err());
+        drop(first);
+        drop(StateLock::take(&path).unwrap());
+        let left = std::fs::read_dir(folder.path()).unwrap();
+        assert_eq!(left.count(), 1, "the lock's file is removed");
     }
 }

@@ -135,10 +135,13 @@ impl Config {
 
     /// Number at a place of the file.
     pub fn number(&self, place: &[&str]) -> Option<f64> {
-        let found = place
-            .iter()
-            .try_fold(&self.content, |value, name| value.get(name));
-        found.and_then(Value::as_f64)
+        self.value(place).and_then(Value::as_f64)
+    }
+
+    /// Value at a place of the file.
+    pub fn value(&self, place: &[&str]) -> Option<&Value> {
+        let mut names = place.iter();
+        names.try_fold(&self.content, |value, name| value.get(name))
     }
 
     /// The file's content with the values of a setting.

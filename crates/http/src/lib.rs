@@ -47,10 +47,10 @@ pub struct Limits {
     /// Most streams that are open at a time; a further one is refused. Fewer than connections, so
     /// that there is always one for a request.
     pub streams: usize,
-    /// Most bytes of a request.
+    /// Largest number of bytes of a request.
     pub request_bytes: usize,
-    /// Most bytes of a stream that its client has not received yet; a client that is slower is
-    /// disconnected.
+    /// Largest number of bytes of a stream that its client has not received yet; a client that is
+    /// slower is disconnected.
     pub stream_bytes: usize,
     /// Time in which a request must have arrived, and then in which the next part of its response
     /// or stream must have been received.

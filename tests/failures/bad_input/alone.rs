@@ -22,7 +22,7 @@ fn refused(
         dtype,
         shape,
     };
-    let error = ask.submit(context, "t").err().expect("refused");
+    let error = ask.submit(context, "t").expect_err("refused");
     says(&error, text);
     error
 }
@@ -53,12 +53,12 @@ pub(crate) fn dtypes(context: &Context) {
     }
     let failed = context.allreduce("t", vec![true; 3], ReduceOp::Average);
     assert_eq!(
-        failed.err().expect("refused").buffer,
+        failed.expect_err("refused").buffer,
         [true; 3],
         "it comes back"
     );
     let failed = context.grouped_allreduce("t", vec![vec![true]; 2], ReduceOp::Average);
-    assert_eq!(failed.err().expect("refused").buffer.len(), 2);
+    assert_eq!(failed.expect_err("refused").buffer.len(), 2);
 }
 
 /// Tensors without rows.
@@ -109,30 +109,27 @@ pub(crate) fn shapes(context: &Context) {
     check(
         context
             .allreduce("t", five(), shaped())
-            .err()
-            .expect("refused"),
+            .expect_err("refused"),
         text("[2, 3]", 6, 5),
     );
     check(
         context
             .reducescatter("t", five(), shaped())
-            .err()
-            .expect("refused"),
+            .expect_err("refused"),
         text("[2, 3]", 6, 5),
     );
     check(
-        context.allgather("t", five(), &[4]).err().expect("refused"),
+        context.allgather("t", five(), &[4]).expect_err("refused"),
         text("[4]", 4, 5),
     );
     check(
         context
             .alltoall("t", five(), &[], &[])
-            .err()
-            .expect("refused"),
+            .expect_err("refused"),
         text("[]", 1, 5),
     );
     let huge = context.allgather("t", five(), &[1 << 40, 1 << 40]);
-    let huge = huge.err().expect("refused").error;
+    let huge = huge.expect_err("refused").error;
     let is_too_large = matches!(huge, Error::Argument(ArgumentError::ShapeTooLarge { .. }));
     assert!(is_too_large, "{huge:?}");
     says(
@@ -143,7 +140,7 @@ pub(crate) fn shapes(context: &Context) {
         ),
     );
     let failed = context.grouped_allgather("g", vec![(five(), &[5]), (five(), &[6])]);
-    let failed = failed.err().expect("refused");
+    let failed = failed.expect_err("refused");
     says(
         &failed.error,
         "shape [6] of tensor g_2of2 has 6 elements, its buffer 5",
@@ -200,7 +197,7 @@ pub(crate) fn splits(context: &Context) {
         "g",
         vec![(vec![0u8; 2], shape, good), (vec![0u8; 2], shape, bad)],
     );
-    let failed = failed.err().expect("refused");
+    let failed = failed.expect_err("refused");
     assert!(
         matches!(failed.error, Error::Argument(ArgumentError::InvalidSplits { ref tensor, .. }) if tensor == "g_2of2")
     );
@@ -228,7 +225,7 @@ pub(crate) fn roots(context: &Context) {
 pub(crate) fn fixed_sets(context: &Context) {
     let text = "process sets are fixed when the context is made; set HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks to \
                 add and remove them later";
-    let added = context.add_process_set(&[0]).err().expect("refused");
+    let added = context.add_process_set(&[0]).expect_err("refused");
     let removed = context.remove_process_set(context).expect_err("refused");
     for error in [added, removed] {
         assert!(matches!(error, Error::ProcessSet(ProcessSetError::Static)));
@@ -245,7 +242,7 @@ pub(crate) fn twice(context: &Context) {
     }
     let first = submit(1).expect("submitted");
     if rank == 0 {
-        let failed = submit(7).err().expect("refused");
+        let failed = submit(7).expect_err("refused");
         assert!(matches!(
             failed.error,
             Error::Argument(ArgumentError::DuplicateName { rank: 0, .. })
@@ -257,8 +254,7 @@ pub(crate) fn twice(context: &Context) {
         assert_eq!(failed.buffer, [7], "it comes back");
         let other = context
             .broadcast("twice", vec![7u8], 0)
-            .err()
-            .expect("whatever the operation");
+            .expect_err("whatever the operation");
         assert!(matches!(
             other.error,
             Error::Argument(ArgumentError::DuplicateName { .. })
@@ -268,7 +264,7 @@ pub(crate) fn twice(context: &Context) {
     assert_eq!(first.wait().expect("done"), [2]);
     assert_eq!(submit(3).expect("free again").wait().expect("done"), [6]);
     let reserved = context.allreduce("ronde.join", vec![7u8], ReduceOp::Sum);
-    let reserved = reserved.err().expect("the runtime's own name");
+    let reserved = reserved.expect_err("the runtime's own name");
     assert!(
         matches!(&reserved.error, Error::Argument(ArgumentError::ReservedName { tensor }) if tensor == "ronde.join")
     );
@@ -289,7 +285,7 @@ pub(crate) fn twice_in_a_group(context: &Context) {
     let first = submit("g_2of3");
     if context.rank() == 0 {
         let error = context.grouped_allreduce("g", vec![vec![0i64; 2]; 3], ReduceOp::Sum);
-        let failed = error.err().expect("refused");
+        let failed = error.expect_err("refused");
         assert!(
             matches!(&failed.error, Error::Argument(ArgumentError::DuplicateName { tensor, rank: 0 }) if tensor == "g_2of3")
         );
@@ -418,7 +414,7 @@ pub(crate) fn nothing_at_all(context: &Context) {
     // Rows longer than the address space are refused, also if there are none.
     for longer in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0]] {
         let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
-        let error = failed.err().expect("refused").error;
+        let error = failed.expect_err("refused").error;
         assert!(
             matches!(error, Error::Argument(ArgumentError::ShapeTooLarge { .. })),
             "{error}"

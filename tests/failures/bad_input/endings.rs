@@ -98,7 +98,7 @@ pub(crate) fn dropped(context: &Context) {
         // The other rank has submitted nothing: all of them are in use.
         assert_eq!(freed.load(Ordering::SeqCst), 0);
         let failed = context.allreduce("dropped", vec![1.0f32], ReduceOp::Sum);
-        let error = failed.err().expect("still in flight").error;
+        let error = failed.expect_err("still in flight").error;
         assert!(
             matches!(error, Error::Argument(ArgumentError::DuplicateName { .. })),
             "{error}"
@@ -152,7 +152,7 @@ pub(crate) fn joined(context: &Context) {
                 "{text}"
             );
             let group = context.grouped_allreduce("late", vec![vec![1.0f32]; 2], ReduceOp::Sum);
-            let failed = group.err().expect("refused");
+            let failed = group.expect_err("refused");
             assert!(
                 matches!(&failed.error, Error::Argument(ArgumentError::HasJoined { tensor, .. }) if tensor == "late_1of2")
             );
@@ -204,7 +204,7 @@ pub(crate) fn joined(context: &Context) {
 /// All calls after the shutdown, through a reference to a process set that outlives the context.
 pub(crate) fn shut_down(context: Context) {
     let pair = context.add_process_set(&[0, 1]);
-    let exists = pair.err().expect("the set of all ranks has these");
+    let exists = pair.expect_err("the set of all ranks has these");
     says(
         &exists,
         "process set of ranks [0, 1]: process set 0 has the same ranks; use that one",
@@ -218,13 +218,12 @@ pub(crate) fn shut_down(context: Context) {
     let rank = context.rank();
     context.shutdown();
     let text = "the context has been shut down; create a new one before submitting tensors";
-    let refused = ONE.submit(&world, "late").err().expect("refused");
+    let refused = ONE.submit(&world, "late").expect_err("refused");
     assert!(refused.is_shut_down());
     says(&refused, text);
     let failed = world
         .allreduce("late", vec![4u8; 3], ReduceOp::Sum)
-        .err()
-        .expect("refused");
+        .expect_err("refused");
     assert!(failed.error.is_shut_down());
     assert_eq!(failed.buffer, [4; 3], "it comes back");
     assert!(

@@ -25,7 +25,7 @@ fn problem(error: Error) -> ProcessSetProblem {
 
 /// Invalid lists of ranks; detected without communication.
 pub(crate) fn not_sets(context: &Context) {
-    let add = |ranks: &[usize]| context.add_process_set(ranks).err().expect("refused");
+    let add = |ranks: &[usize]| context.add_process_set(ranks).expect_err("refused");
     let cases: [(&[usize], ProcessSetProblem, &str); 4] = [
         (
             &[],
@@ -61,7 +61,7 @@ pub(crate) fn not_sets(context: &Context) {
 pub(crate) fn differ(context: &Context) {
     let odd = context.rank() == 1;
     let error = context.add_process_set(if odd { &[1, 2] } else { &[0, 1] });
-    let error = error.err().expect("they differ");
+    let error = error.expect_err("they differ");
     mismatch(&error, "ronde.process_set.add", ["[0, 1]", "[1, 2]"]);
     alike(context, &error);
     assert_eq!(context.process_sets().len(), 1);
@@ -120,7 +120,7 @@ pub(crate) fn non_members(context: &Context) {
             operation: Operation::Broadcast { root: 1 },
             ..ONE
         };
-        let error = ask.submit(&set, "t").err().expect("refused");
+        let error = ask.submit(&set, "t").expect_err("refused");
         assert!(
             matches!(
                 error,
@@ -165,14 +165,13 @@ pub(crate) fn non_members(context: &Context) {
             check(
                 Ask { operation, ..ONE }
                     .submit(&set, "t")
-                    .err()
-                    .expect("refused"),
+                    .expect_err("refused"),
             );
         }
         check(set.barrier().expect_err("refused"));
         check(set.join().expect_err("refused"));
         let failed = set.grouped_allreduce("t", vec![vec![1u8]; 2], ReduceOp::Sum);
-        check(failed.err().expect("refused").error);
+        check(failed.expect_err("refused").error);
     }
     context.remove_process_set(&set).expect("removed");
 }
@@ -252,7 +251,7 @@ pub(crate) fn removed(context: &Context) {
     ));
     says(&again, text);
     if held.included() {
-        let error = ONE.submit(&held, "late").err().expect("refused");
+        let error = ONE.submit(&held, "late").expect_err("refused");
         assert!(
             matches!(
                 error,
@@ -287,7 +286,7 @@ pub(crate) fn differ_at_start() {
     let began = Instant::now();
     let sets = [vec![vec![0], vec![1]], vec![vec![0]]];
     let context = Context::builder().process_sets(sets[rank].clone()).build();
-    let error = context.err().expect("they differ");
+    let error = context.expect_err("they differ");
     assert!(
         matches!(error, Error::Start(StartError::Rendezvous(_))),
         "{error:?}"

@@ -202,7 +202,7 @@ fn for_many_threads_it_is_used_and_not_finalized() {
         mpi.finalize();
         assert!(mpi.is_finalized());
         // MPI cannot be used from here on.
-        let error = Context::from_env().err().expect("no MPI").to_string();
+        let error = Context::from_env().expect_err("no MPI").to_string();
         println!("later: {error}");
         std::thread::sleep(Duration::from_millis(50));
     });
@@ -229,7 +229,7 @@ fn for_fewer_threads_it_is_refused_with_the_reason() {
     let test = "mpirun::elsewhere::for_fewer_threads_it_is_refused_with_the_reason";
     let outcomes = ranks(test, 2, || {
         let mpi = Elsewhere::init(SERIALIZED);
-        let error = Context::from_env().err().expect("refused").to_string();
+        let error = Context::from_env().expect_err("refused").to_string();
         println!("refused: {error}");
         // It still works for the library that initialized it.
         mpi.barrier();

@@ -160,7 +160,7 @@ fn a_rank_that_does_not_come_is_named() {
         if rank == 1 {
             return std::thread::sleep(Duration::from_secs(40));
         }
-        let error = Context::from_env().err().expect("not all come");
+        let error = Context::from_env().expect_err("not all come");
         panic!("rank {rank}: {error}");
     });
     let Some(job) = job else { return };

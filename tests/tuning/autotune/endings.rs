@@ -128,8 +128,7 @@ fn a_log_that_cannot_be_written_is_an_error_at_the_start() {
     ];
     job_with(test, 1, &env, || {
         let error = ronde::Context::from_env()
-            .err()
-            .expect("no such folder")
+            .expect_err("no such folder")
             .to_string();
         assert!(
             error.contains("HOROVOD_AUTOTUNE_LOG") && error.contains("/nonexistent/a.csv"),

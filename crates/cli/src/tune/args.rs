@@ -42,7 +42,7 @@ pub(super) const PRESET_LIST: &str = "list";
 
 /// Default number of runs.
 const RUNS: usize = 20;
-/// Most runs; a proposal after this many takes a second.
+/// Largest number of runs; a proposal after this many takes a second.
 const RUNS_MOST: u64 = 500;
 /// Default seed of all choices.
 const SEED: u64 = 7;
@@ -93,13 +93,14 @@ pub(crate) struct Args {
     /// Largest difference of that value from the start's [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = share, requires = "check")]
     pub(super) check_tolerance: Option<f64>,
-    /// Most runs of the command, 8 to 500, those of the comparison included [default: 20]
+    /// Largest number of runs of the command, 8 to 500, those of the comparison included [default:
+    /// 20]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<usize>(1, RUNS_MOST))]
     runs: Option<usize>,
     /// Time for all runs together: 10m, 1.5h
     #[arg(long, value_name = "TIME", value_parser = crate::range::time)]
     pub(super) budget: Option<Duration>,
-    /// Longest time of a run; a longer one counts as the worst
+    /// Longest time of a run; a longer one counts as the worst. --prepare may take as long
     #[arg(long, value_name = "TIME", value_parser = crate::range::time)]
     pub(super) time_limit: Option<Duration>,
     /// Runs with the start before the first one, which do not count [default: 0]
@@ -153,7 +154,7 @@ impl Args {
         self.metric_use.is_some()
     }
 
-    /// Most runs of the command.
+    /// Largest number of runs of the command.
     pub(super) fn runs(&self) -> usize {
         self.runs.unwrap_or(RUNS)
     }

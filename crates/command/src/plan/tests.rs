@@ -123,6 +123,43 @@ fn a_setting_that_fails_is_not_chosen() {
 }
 
 #[test]
+fn a_run_of_the_comparison_that_fails_once_is_repeated() {
+    for failing in 1..=6 {
+        let mut compared = 0;
+        let rows = run(&plan(), |setting, phase| {
+            compared += usize::from(phase == Phase::Compare);
+            match phase == Phase::Compare && compared == failing {
+                true => Outcome::Failed {
+                    reason: "late".to_owned(),
+                },
+                false => Outcome::measured(Bowl::figure(setting)),
+            }
+        });
+        let failed = rows.iter().position(|row| row.outcome.value().is_none());
+        let failed = failed.unwrap();
+        assert_eq!(rows[failed].setting, rows[failed + 1].setting);
+        // The failure is not the last word of a search that ends there.
+        let at_failure = plan().verdict(&rows[..=failed]);
+        assert_eq!(at_failure.reason, Reason::Unfinished);
+        let verdict = plan().verdict(&rows);
+        assert_eq!((verdict.reason, verdict.pairs), (Reason::Faster, 3));
+    }
+    // With the fewest runs, the repeated one takes the place of the last pair.
+    let short = Plan::new(parameters(), 8).unwrap();
+    let mut compared = 0;
+    let rows = run(&short, |setting, phase| {
+        compared += usize::from(phase == Phase::Compare);
+        match compared {
+            1 if phase == Phase::Compare => Outcome::Failed {
+                reason: "late".to_owned(),
+            },
+            _ => Outcome::measured(Bowl::figure(setting)),
+        }
+    });
+    assert_eq!((rows.len(), short.verdict(&rows).pairs), (7, 2));
+}
+
+#[test]
 fn a_setting_with_another_check_value_is_refused() {
     let plan = plan().checked(Some(0.01));
     let with_loss = |setting: &Setting, loss: f64| Outcome::Measured {
@@ -176,6 +213,43 @@ fn a_budget_of_time_leaves_room_for_the_comparison() {
             .count()
             >= 4
     );
+}
+
+#[test]
+fn a_budget_without_room_for_another_setting_is_the_reason() {
+    // A run of a second, another one, and three pairs.
+    let verdict = |budget_s: f64| {
+        let plan = plan().within(Some(budget_s));
+        let rows = run(&plan, |_, _| Outcome::measured(10.0));
+        (rows.len(), plan.verdict(&rows).reason)
+    };
+    let (budget_s, needed_s) = (7.9, 8.0);
+    assert_eq!(verdict(7.9), (1, Reason::NoRoom { budget_s, needed_s }));
+    let (runs, reason) = verdict(8.0);
+    assert!(runs > 1 && !matches!(reason, Reason::NoRoom { .. }));
+}
+
+#[test]
+fn the_budget_bounds_each_run() {
+    let budget = |rows: &[Row]| match plan().within(Some(20.0)).next(rows) {
+        Task::Run { phase, limit, .. } => (phase, limit.budget().unwrap().as_secs_f64()),
+        Task::Done => panic!("there is a next run"),
+    };
+    assert_eq!(budget(&[]), (Phase::Search, 20.0));
+    let mut rows = run(&plan().within(Some(20.0)), |setting, _| {
+        Outcome::measured(Bowl::figure(setting))
+    });
+    // What the runs leave, and a run of typical length.
+    assert_eq!(budget(&rows[..3]), (Phase::Search, 20.0 - 3.0 + 1.0));
+    // Two pairs are compared even if the search has used up the budget: a hang is bounded by the
+    // longest run that has a figure.
+    rows.retain(|row| row.phase == Phase::Search);
+    rows[1].seconds = 3.0;
+    rows[2].seconds = 40.0;
+    rows[2].outcome = Outcome::Failed {
+        reason: "it hung".to_owned(),
+    };
+    assert_eq!(budget(&rows), (Phase::Compare, 6.0));
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub struct Processes<'a> {
     pub check: Option<&'a Pattern>,
     /// Command for the shell before each run, outside of its time.
     pub prepare: Option<&'a str>,
-    /// Longest time of a run.
+    /// Longest time of a run, and of its preparation.
     pub time_limit: Option<Duration>,
     /// Whether the output is shown on standard error.
     pub show_output: bool,
@@ -111,8 +111,18 @@ enum End {
     Exited(ExitStatus, Instant),
     /// It exceeded the time limit of a run.
     TooLong,
+    /// The budget of all runs was used up.
+    OutOfBudget,
     /// It was clearly slower than the best run; the value is an estimate of its figure.
     Stopped(f64),
+    Interrupted,
+}
+
+/// End of the command of `--prepare`.
+enum Prepared {
+    Completed,
+    /// The budget of all runs was used up.
+    OutOfBudget,
     Interrupted,
 }
 
@@ -135,11 +145,21 @@ impl Runner for Processes<'_> {
         }
         self.number += 1;
         self.tail.clear();
-        if let Some(command) = self.prepare
-            && !self.has_prepared(command)?
-        {
-            return Ok(None);
+        let entered = Instant::now();
+        let out_of_budget = |during: &str| Outcome::Failed {
+            reason: format!(
+                "{during} was ended after {:.1} s, because --budget was used up",
+                entered.elapsed().as_secs_f64()
+            ),
+        };
+        if let Some(command) = self.prepare {
+            match self.prepared(command, limit)? {
+                Prepared::Completed => {}
+                Prepared::OutOfBudget => return Ok(Some(out_of_budget("--prepare"))),
+                Prepared::Interrupted => return Ok(None),
+            }
         }
+        let limit = limit.clone().after(entered.elapsed());
         let before = self.file_version();
         let mut log = self.log()?;
         // Started before the command, so that its time does not count.
@@ -156,17 +176,22 @@ impl Runner for Processes<'_> {
         watch.group(child.id());
         let lines = output::lines(&mut child);
         let mut figures = Figures::default();
-        let ended = self.wait(&mut child, &lines, limit, began, &mut figures, log.as_mut());
+        let ended = self.wait(
+            &mut child,
+            &lines,
+            &limit,
+            began,
+            &mut figures,
+            log.as_mut(),
+        );
         let is_fresh = before.is_none() || before != self.file_version();
         Ok(match ended {
             End::Interrupted => None,
             End::Stopped(value) => Some(Outcome::Stopped { value }),
             End::TooLong => Some(Outcome::Failed {
-                reason: format!(
-                    "it ran longer than the time limit of {} s",
-                    self.time_limit.unwrap_or_default().as_secs_f64()
-                ),
+                reason: self.too_long(),
             }),
+            End::OutOfBudget => Some(out_of_budget("it")),
             End::Exited(status, at) => {
                 let seconds = at.saturating_duration_since(began).as_secs_f64();
                 Some(self.outcome(status, seconds, is_fresh, figures))
@@ -176,10 +201,10 @@ impl Runner for Processes<'_> {
 }
 
 impl Processes<'_> {
-    /// Runs the command of `--prepare`; false if the user interrupts it.
+    /// Runs the command of `--prepare`, at most for the time limit of a run and the budget.
     ///
     /// Processes that it leaves in the background are not ended: the runs may need them.
-    fn has_prepared(&self, command: &str) -> Result<bool, RunError> {
+    fn prepared(&self, command: &str, limit: &Limit) -> Result<Prepared, RunError> {
         let problem = |problem: String| RunError::Prepare {
             command: command.to_owned(),
             problem,
@@ -198,24 +223,40 @@ impl Processes<'_> {
             .spawn()
             .map_err(system)?;
         watch.group(shell.id());
+        let began = Instant::now();
         let pause = || std::thread::sleep(POLL);
         let status = loop {
             if let Some(status) = shell.try_wait().map_err(system)? {
                 break status;
             }
-            if (self.is_interrupted)() {
+            let elapsed = began.elapsed();
+            let ended = if (self.is_interrupted)() {
+                Some(Ok(Prepared::Interrupted))
+            } else if self.time_limit.is_some_and(|most| elapsed > most) {
+                Some(Err(problem(self.too_long())))
+            } else if limit.budget().is_some_and(|most| elapsed > most) {
+                Some(Ok(Prepared::OutOfBudget))
+            } else {
+                None
+            };
+            if let Some(ended) = ended {
                 stop(&mut shell, pause);
-                return Ok(false);
+                return ended;
             }
             pause();
         };
         if status.success() {
-            return Ok(true);
+            return Ok(Prepared::Completed);
         }
         let text = std::fs::read(&path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let last = text.lines().last().unwrap_or_default();
         Err(problem(format!("it failed ({status}) {last}")))
+    }
+
+    fn too_long(&self) -> String {
+        let most_s = self.time_limit.unwrap_or_default().as_secs_f64();
+        format!("it ran longer than the time limit of {most_s} s")
     }
 
     /// Starts the watch of a process group.
@@ -315,6 +356,8 @@ impl Processes<'_> {
                 Some(End::Stopped(value))
             } else if limit.wall().is_some_and(|most| elapsed > most) {
                 Some(End::Stopped(elapsed.as_secs_f64()))
+            } else if limit.budget().is_some_and(|most| elapsed > most) {
+                Some(End::OutOfBudget)
             } else {
                 None
             };

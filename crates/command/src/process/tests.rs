@@ -12,6 +12,14 @@ impl Watch for Unwatched {
 
 /// Runs a shell script once; `{x}` is 1.
 fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outcome>, RunError> {
+    run_within(&Limit::NONE, script, change)
+}
+
+fn run_within(
+    limit: &Limit,
+    script: &str,
+    change: impl FnOnce(&mut Processes),
+) -> Result<Option<Outcome>, RunError> {
     let template = Template {
         command: ["sh", "-c", script].map(Into::into).to_vec(),
         ..Template::default()
@@ -38,7 +46,7 @@ fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outco
         tail: VecDeque::new(),
     };
     change(&mut processes);
-    processes.run(&start, &Limit::NONE)
+    processes.run(&start, limit)
 }
 
 /// A value for the rest of the tests.
@@ -135,6 +143,30 @@ fn a_hang_is_ended_with_all_that_it_started() {
 }
 
 #[test]
+fn a_hang_ends_with_the_budget() {
+    let began = Instant::now();
+    let limit = Limit::NONE.within(Some(1.0));
+    let reason = |script: &str, change: &dyn Fn(&mut Processes)| {
+        let outcome = run_within(&limit, script, |p| change(p));
+        let Ok(Some(Outcome::Failed { reason })) = outcome else {
+            panic!("{outcome:?}");
+        };
+        reason
+    };
+    let of_run = reason("sleep 600", &|_| {});
+    assert!(
+        of_run.starts_with("it was ended after ") && of_run.ends_with("--budget was used up"),
+        "{of_run}"
+    );
+    let of_preparation = reason("echo ms=1", &|p| p.prepare = Some("sleep 600"));
+    assert!(
+        of_preparation.starts_with("--prepare was ended after "),
+        "{of_preparation}"
+    );
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
 fn what_the_command_leaves_does_not_delay_or_disturb() {
     let began = Instant::now();
     let time_s = || {
@@ -190,6 +222,14 @@ fn a_program_that_is_missing_and_a_preparation_that_fails_are_errors() {
         |change: &dyn Fn(&mut Processes)| run("echo ms=1", |p| change(p)).unwrap_err().to_string();
     assert!(run("", |p| p.prepare = Some("true")).is_ok());
     assert!(error(&|p| p.prepare = Some("echo why >&2; exit 2")).contains("exit status: 2) why"));
+    let hang = error(&|p| {
+        p.prepare = Some("sleep 600");
+        p.time_limit = Some(Duration::from_secs(1));
+    });
+    assert_eq!(
+        hang,
+        "--prepare sleep 600: it ran longer than the time limit of 1 s"
+    );
     let template = kept(missing);
     assert!(error(&|p| p.template = template).contains("cannot run /no/such/program"));
 }

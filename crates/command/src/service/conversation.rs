@@ -205,7 +205,6 @@ impl Service {
                     }));
                 }
                 let computed = takes_ahead.then(|| ahead.take()).flatten();
-                let contests = session.contests();
                 let mut action = step(session, computed, step_ms);
                 if action == ronde_tuner::Action::Ask {
                     *ahead = self.computes_ahead.then(|| compute(session)).flatten();
@@ -214,8 +213,8 @@ impl Service {
                         action = session.propose(session.proposal_job().run());
                     }
                 }
-                if session.contests() > contests
-                    && let Some(memory) = &mut self.memory
+                if let Some(memory) = &mut self.memory
+                    && session.contests() > memory.contests()
                 {
                     // A job that is killed has spent its error. If the file cannot be written, the
                     // verdict says so.
@@ -478,8 +477,8 @@ mod tests {
             let ready: Value = serde_json::from_str(&service.reply(FIRST_LINE)).unwrap();
             assert_eq!(ready["ready"]["setting"]["a"], verdict.chosen["a"]);
             assert!(service.measures());
+            // Neither ends in order.
             (0..5).for_each(|_| drop(service.reply(r#"{"step_ms":100}"#)));
-            service.save().unwrap();
             let saved = State::load(&path).unwrap();
             assert_eq!(saved.verdict, first.verdict);
             assert_eq!(saved.samples, first.samples);

@@ -25,6 +25,8 @@ pub(super) struct Memory {
     decided: Option<State>,
     /// Reason why the file must not be used or written.
     foreign: Option<String>,
+    /// Comparisons that this job has begun, as the file says.
+    contests: u32,
 }
 
 impl Memory {
@@ -45,9 +47,13 @@ impl Memory {
             Err(error @ StateError::Io { .. }) => unusable(error.to_string()),
             Err(error) => unusable(format!("state file {name}: {error}")),
         };
+        let of_job = |(state, matching): &(State, Match)| {
+            (*matching == Match::Same).then_some(state.contests)
+        };
         Self {
             path: path.to_owned(),
             key,
+            contests: earlier.as_ref().and_then(of_job).unwrap_or(0),
             earlier,
             unused: Vec::new(),
             unused_verdict: None,
@@ -134,11 +140,17 @@ impl Memory {
         (*matching == Match::Same).then_some(state)
     }
 
+    /// Comparisons that this job has begun, as the file says.
+    pub(super) fn contests(&self) -> u32 {
+        self.contests
+    }
+
     /// Writes the measurements of the session. A search without a verdict does not replace one.
     pub(super) fn save_session(&mut self, session: &Session) -> Result<(), StateError> {
         let decided = self.decided.as_ref().or(self.earlier_of_this_job());
         let state = session.state(self.key.clone(), &today());
         let state = state.or_decided(decided);
+        self.contests = state.contests;
         self.save(state.clone())?;
         if state.verdict.is_some() {
             self.decided = Some(state);

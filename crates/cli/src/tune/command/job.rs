@@ -1,8 +1,9 @@
 //! Search as it was ordered: command, parameters and metric, from the arguments and the preset.
 
 use ronde_command::{
-    Config, Identity, Metric, Parameter, Pattern, Plan, Row, Setting, Task, Template, preset,
-    preset::Preset,
+    Config, Identity, Metric, Parameter, Pattern, Plan, Row, Setting, State, Task, Template,
+    preset,
+    preset::{Guess, Preset},
 };
 
 use super::CommandError;
@@ -20,6 +21,8 @@ pub(super) struct Job {
     pub(super) maximize: bool,
     pub(super) check: Option<Pattern>,
     pub(super) tolerance: f64,
+    /// Starts of the preset that need not be the values in use.
+    pub(super) guesses: Vec<Guess>,
     /// Properties by which a state file belongs to this search.
     pub(super) identity: Identity,
 }
@@ -29,6 +32,11 @@ impl Job {
         let preset = args.preset.as_deref().map(preset::find).transpose()?;
         let template = template(args, preset)?;
         let parameters = parameters(args, preset, template.config.as_ref())?;
+        let mut guesses =
+            preset.map_or_else(Vec::new, |preset| preset.guesses(template.config.as_ref()));
+        // The user's own parameter has another start.
+        let of_user = |name: &str| args.parameters.iter().any(|text| is_named(text, name));
+        guesses.retain(|guess| !of_user(guess.name));
         template.check(&parameters)?;
         let (metric, maximize) = metric(args, preset)?;
         let check = args.check.as_deref();
@@ -36,7 +44,7 @@ impl Job {
             .map(|text| Pattern::new("--check", text))
             .transpose()?;
         let tolerance = args.check_tolerance.unwrap_or(CHECK_TOLERANCE);
-        let identity = identity(args, &template, &parameters, &metric, maximize);
+        let identity = identity(args, &template, &parameters, &metric, maximize, tolerance);
         let plan = Plan::new(parameters, args.runs())?
             .within(args.budget.map(|budget| budget.as_secs_f64()))
             .checked(check.as_ref().map(|_| tolerance))
@@ -49,6 +57,7 @@ impl Job {
             maximize,
             check,
             tolerance,
+            guesses,
             identity,
         })
     }
@@ -81,7 +90,9 @@ impl Job {
             self.better(),
         );
         let parameters = plan.parameters().iter();
-        let unstated = parameters.filter(|parameter| !parameter.start_is_given());
+        let is_guess = |name: &str| self.guesses.iter().any(|guess| guess.name == name);
+        let unstated = parameters
+            .filter(|parameter| !parameter.start_is_given() || is_guess(parameter.name()));
         let unstated: Vec<&str> = unstated.map(Parameter::name).collect();
         text += &format!("; the start is {}", self.words(&plan.start()));
         if !unstated.is_empty() {
@@ -100,6 +111,27 @@ impl Job {
             };
         }
         text
+    }
+
+    /// Warnings of starts that need not be the values in use, by which a gain is overstated.
+    pub(super) fn start_warnings(&self) -> Vec<String> {
+        let warning = |guess: &Guess| {
+            let Guess {
+                name,
+                place,
+                found,
+                range,
+            } = guess;
+            let mut parameters = self.plan.parameters().iter().zip(self.plan.start().0);
+            let start = parameters.find(|(parameter, _)| parameter.name() == *name);
+            let start = start.map_or("", |(parameter, level)| parameter.value(level));
+            format!(
+                "{place} is {found} in the configuration file, and the program that replaces it \
+                 chooses a value that is not known here: the start of {name}, {start}, is a guess, \
+                 and so is a gain against it; give --parameter '{range},start=VALUE'"
+            )
+        };
+        self.guesses.iter().map(warning).collect()
     }
 
     /// Instruction to continue after an interrupt.
@@ -185,6 +217,11 @@ fn parameters(
     Ok(parameters)
 }
 
+/// Whether the text of a parameter has this name.
+fn is_named(text: &str, name: &str) -> bool {
+    text.split('=').next().map(str::trim) == Some(name)
+}
+
 fn metric(args: &Args, preset: Option<&Preset>) -> Result<(Metric, bool), CommandError> {
     let no_matches = |instead| match args.metric_use_is_given() {
         true => Err(CommandError::NoMatches { instead }),
@@ -216,6 +253,7 @@ fn identity(
     parameters: &[Parameter],
     metric: &Metric,
     maximize: bool,
+    tolerance: f64,
 ) -> Identity {
     let mut identity = Identity::new();
     let mut put = |name: String, text: String| drop(identity.insert(name, text));
@@ -240,9 +278,15 @@ fn identity(
     }
     if let Some(config) = &template.config {
         put("configuration".to_owned(), config.content.to_string());
+        // In their order: a later value replaces an earlier one.
+        let values = config.values.iter();
+        let values = values.map(|(place, text)| format!("{}={text}", place.join(".")));
+        let values: Vec<String> = values.collect();
+        put(State::SETS.to_owned(), values.join(", "));
     }
     if let Some(check) = &args.check {
         put("check".to_owned(), check.clone());
+        put(State::TOLERANCE.to_owned(), tolerance.to_string());
     }
     identity
 }

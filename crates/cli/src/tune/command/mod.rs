@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ronde_command::{
-    End, Event, Limit, MetricError, Outcome, ParameterError, PlanError, Processes, RunError,
-    Runner, State, StateError, TemplateError, Watch, preset, search,
+    End, Event, MetricError, Outcome, ParameterError, PlanError, Processes, RunError, Runner,
+    State, StateError, StateLock, TemplateError, Watch, preset, search,
 };
 use rustix::process::Pid;
 
@@ -129,6 +129,9 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         open(&args.markdown)?,
         open(&args.html)?,
     ];
+    // Until the end: the rows of a second search would replace those of this one.
+    let lock = args.state.as_deref().map(StateLock::take);
+    let _lock = lock.transpose().map_err(CommandError::from)?;
     let mut state = match &args.state {
         Some(path) => {
             let loaded = State::load(path, &job.identity, job.plan.parameters());
@@ -137,6 +140,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         None => None,
     }
     .unwrap_or_else(|| State::new(job.identity.clone()));
+    let lacking = lacking_warning(&state, &job);
     job.plan = job.plan.comparing(state.pairs);
     if let Some(path) = &args.logs {
         std::fs::create_dir_all(path).map_err(|source| Error::Folder {
@@ -150,6 +154,9 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         state.save(path).map_err(CommandError::from)?;
     }
     let interrupt = Interrupt::watch()?;
+    for warning in job.start_warnings().iter().chain(&lacking) {
+        warn("tune", warning);
+    }
     say(&job.introduction(&state.rows));
     let ended = run(args, &job, &mut state, folder.path(), &interrupt);
     let (code, unfinished) = match ended {
@@ -172,6 +179,18 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     ended?;
     written?;
     Ok(ExitCode::from(code))
+}
+
+/// Warning about a state file of an earlier version, which does not have all properties.
+fn lacking_warning(state: &State, job: &Job) -> Option<String> {
+    let lacking = state.lacking(&job.identity);
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "the state file is of an earlier version and does not have {}: if that was another \
+             value, give another file",
+            lacking.join(" and ")
+        )
+    })
 }
 
 /// End of a search that did not fail.
@@ -209,7 +228,7 @@ fn run(
     let start = job.plan.start();
     for _ in 0..args.warmup() {
         let outcome = runner
-            .run(&start, &Limit::NONE)
+            .run(&start, &job.plan.limit_of_warmup())
             .map_err(CommandError::from)?;
         match outcome {
             None => return Ok(Ended::Interrupted),

@@ -83,6 +83,13 @@ impl<'a> Report<'a> {
             Reason::NoneBetter => {
                 format!("Keep the start, {start}: no other setting looked better.")
             }
+            Reason::NoRoom { budget_s, needed_s } => format!(
+                "Keep the start, {start}: no other setting was tried, because the budget of {} has \
+                 no room for it. Another setting and its comparison with the start take about {} \
+                 in all: give a longer --budget, or make the runs shorter.",
+                duration(*budget_s),
+                duration(*needed_s),
+            ),
             Reason::CandidateFailed(reason) => {
                 format!(
                     "Keep the start, {start}: {candidate} looked best, but a run of it failed \
@@ -141,9 +148,13 @@ impl<'a> Report<'a> {
         let (plan, chosen) = (&self.job.plan, &self.verdict.chosen);
         let failed = |(index, row): (usize, &Row)| match &row.outcome {
             Outcome::Failed { reason } => Some(format!(
-                "Run {} failed with {}: {reason}. It counts as the worst.",
+                "Run {} failed with {}: {reason}. {}.",
                 index + 1,
                 self.job.words(&row.setting),
+                match row.phase {
+                    Phase::Search => "It counts as the worst",
+                    Phase::Compare => "The comparison repeats one such run",
+                },
             )),
             _ => None,
         };
@@ -263,24 +274,32 @@ fn cost_of(tried: &[Tried], setting: &Setting) -> Option<f64> {
 }
 
 impl Tried<'_> {
-    /// Geometric mean of the runs, of the comparison if there are any; `None` if one has failed.
+    /// Geometric mean of the runs, of the comparison if there are any; `None` if one of the search
+    /// has failed, or two of the comparison, which repeats one.
     pub(super) fn cost(&self) -> Option<f64> {
-        let values = |phase: Option<Phase>| {
-            let rows = self.rows.iter();
-            let rows = rows.filter(move |row| phase.is_none_or(|phase| row.phase == phase));
-            rows.map(|row| row.outcome.value())
-                .collect::<Option<Vec<f64>>>()
+        let of = |phase: Phase| self.rows.iter().filter(move |row| row.phase == phase);
+        let values = |phase: Phase| of(phase).map(|row| row.outcome.value());
+        let searched: Option<Vec<f64>> = values(Phase::Search).collect();
+        let searched = searched?;
+        let compared: Vec<f64> = values(Phase::Compare).flatten().collect();
+        if of(Phase::Compare).count() > compared.len() + 1 {
+            return None;
+        }
+        let counted = if compared.is_empty() {
+            searched
+        } else {
+            compared
         };
-        let all = values(None)?;
-        let compared = values(Some(Phase::Compare)).filter(|values| !values.is_empty());
-        let counted = compared.unwrap_or(all);
         (!counted.is_empty()).then(|| geometric_mean(&counted))
     }
 
     /// Remark on its runs: failed, stopped or compared.
     fn note(&self) -> String {
         let of = |is: fn(&Outcome) -> bool| self.rows.iter().any(|row| is(&row.outcome));
-        if of(|outcome| matches!(outcome, Outcome::Failed { .. })) {
+        let has_failed = of(|outcome| matches!(outcome, Outcome::Failed { .. }));
+        if has_failed && self.cost().is_some() {
+            "compared, failed once".to_owned()
+        } else if has_failed {
             "failed".to_owned()
         } else if of(Outcome::is_stopped) {
             "stopped early".to_owned()
