@@ -49,7 +49,9 @@ impl RawHandle {
         wait(&self.engine, &self.ticket)
     }
 
-    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still unknown.
+    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still unknown. A
+    /// thread that takes part in a step, in place of the background thread, returns when the step has
+    /// ended, which a stopped rank delays.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<(), Error>> {
         if self.ticket.is_done() {
             return self.ticket.outcome();
