@@ -4,7 +4,7 @@
 //! confidence interval: 1.96 standard errors. The standard error of the median of n independent
 //! steps is 1.2533 · s / √n, for the normal distribution with standard deviation s; s is a robust
 //! estimate ([`Quantiles::spread`]). Neighbouring steps of a job are correlated, so n is the number
-//! of independent steps ([`independent`]).
+//! of independent steps (see `independent`).
 
 use serde::{Deserialize, Serialize};
 
