@@ -100,13 +100,13 @@ impl Engine {
                     }
                 }
                 // A caller drives the cycle, and wakes this thread if work of this rank is left when
-                // it stops. The caller probably drives the next cycle too: a ring need not wake this
-                // thread before the cycle time has passed.
+                // it stops. The caller probably drives the next cycle too: neither a ring nor callers
+                // that are about to wait need wake this thread before the cycle time has passed.
                 Err(TryLockError::WouldBlock) => {
                     let now = self.queue.clock.now();
                     Some(match cycle_time.is_zero() {
                         true => Park::Idle(Some(now + WAIT_SLICE)), // for what other ranks wait for
-                        false => Park::Pace(now + cycle_time),
+                        false => Park::Driven(now + cycle_time),
                     })
                 }
                 Err(TryLockError::Poisoned(poisoned)) => {

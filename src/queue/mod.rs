@@ -30,7 +30,7 @@ use crate::negotiation::{IN_FLIGHT_MAX, OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
-use crate::transport::Doorbell;
+use crate::transport::{Doorbell, Start};
 
 /// Most names that are remembered while not in flight. With more, idle names are forgotten: a job
 /// whose names never repeat must not use more and more memory.
@@ -344,17 +344,21 @@ impl TensorQueue {
     fn ask_for_cycle(&self, mut intake: MutexGuard<'_, Intake>) {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
-        // If one tensor is a whole step, the caller will wait for it at once and run the cycle
-        // itself.
-        let own = eager
+        // If one tensor is a whole step, the callers will wait for it at once and run the cycle
+        // themselves.
+        let is_single = eager
             && intake
                 .period
                 .period()
-                .is_none_or(|period| period.items != 1);
+                .is_some_and(|period| period.items == 1);
+        let start = match is_single {
+            true => Start::Callers,
+            false => Start::Background,
+        };
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
-            self.doorbell.eager(cycle, own);
+            self.doorbell.eager(cycle, start);
         }
         if ring {
             self.doorbell.ring(cycle);
@@ -401,7 +405,7 @@ impl TensorQueue {
         drop(intake);
         if eager {
             // The thread that ran this cycle checks itself whether the next one is due.
-            self.doorbell.eager(cycle, false);
+            self.doorbell.eager(cycle, Start::Here);
         }
     }
 
@@ -409,7 +413,7 @@ impl TensorQueue {
     pub(crate) fn call_for(&self, cycle: u64) {
         self.doorbell.ring(cycle);
         if self.early_cycle {
-            self.doorbell.eager(cycle, false);
+            self.doorbell.eager(cycle, Start::Here);
         }
     }
 
@@ -419,7 +423,7 @@ impl TensorQueue {
     pub(crate) fn hurry(&self) {
         if self.early_cycle {
             self.doorbell
-                .eager(self.next_cycle.load(Ordering::Relaxed), false);
+                .eager(self.next_cycle.load(Ordering::Relaxed), Start::Here);
         }
     }
 

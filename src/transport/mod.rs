@@ -135,8 +135,23 @@ pub(crate) enum Park {
     /// the requested cycle could not start sooner anyway, and waking a thread costs more than a
     /// small allreduce.
     Pace(Nanos),
+    /// While a caller runs the cycle, until the cycle time has passed: as `Pace`, but eager ranks do
+    /// not end it if their callers are [about to wait](Start::Callers).
+    Driven(Nanos),
     /// Until a rank rings, or until this time.
     Idle(Option<Nanos>),
+}
+
+/// Threads that start a cycle for which all ranks are eager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The background threads, of this rank too: its caller goes on with other work.
+    Background,
+    /// This thread, and the background threads of the other ranks.
+    Here,
+    /// Callers that are about to wait, on all ranks. A background thread that has just left the
+    /// cycle to a caller sleeps on: waking it takes longer than a small allreduce.
+    Callers,
 }
 
 impl Park {
@@ -147,6 +162,7 @@ impl Park {
         };
         match self {
             Self::Pace(end) => Self::Pace(end.min(deadline)),
+            Self::Driven(end) => Self::Driven(end.min(deadline)),
             Self::Idle(end) => Self::Idle(Some(end.map_or(deadline, |end| end.min(deadline)))),
         }
     }
@@ -162,10 +178,9 @@ pub(crate) trait Doorbell: Send + Sync {
     fn rung(&self) -> u64;
 
     /// Announces that this rank would start `cycle` at once: it has submitted all tensors that it
-    /// expects to, or is blocked in `wait`. The rank that completes the condition wakes the others.
-    /// It wakes its own background thread only if `own`, because a caller that is about to wait
-    /// runs the cycle itself.
-    fn eager(&self, cycle: u64, own: bool);
+    /// expects to, or is blocked in `wait`. The rank that completes the condition wakes the threads
+    /// that are to `start` it.
+    fn eager(&self, cycle: u64, start: Start);
 
     /// Whether every rank would start `cycle` at once.
     fn all_eager(&self, cycle: u64) -> bool;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::hosts::{Bell, Heartbeat};
-use crate::transport::{Doorbell, Park, Role};
+use crate::transport::{Doorbell, Park, Role, Start};
 
 /// Requests cycles of the ranks of this host through their bells, and of other hosts by messages.
 pub(crate) struct HostsDoorbell {
@@ -49,8 +49,8 @@ impl Doorbell for HostsDoorbell {
         self.local.rung()
     }
 
-    fn eager(&self, cycle: u64, own: bool) {
-        self.local.eager(cycle, own);
+    fn eager(&self, cycle: u64, start: Start) {
+        self.local.eager(cycle, start);
     }
 
     /// Whether every rank of this host is eager: a host enters a cycle when its own ranks are.

@@ -22,12 +22,15 @@ use crate::shm::primitive::{
     AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits,
 };
 use crate::shm::{Shareable, View};
-use crate::transport::{Doorbell, Park, Role};
+use crate::transport::{Doorbell, Park, Role, Start};
 
 /// The background thread sleeps. Also its futex bit.
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
 /// The driver sleeps. Also its futex bit.
 const DRIVER_PARKED: NonZeroU32 = NonZeroU32::new(2).unwrap();
+/// The background thread sleeps while a caller runs the cycle: callers that are about to wait need
+/// not wake it.
+const BACKGROUND_DRIVEN: u32 = 4;
 /// The background thread or the driver sleeps until the cycle time has passed: a ring need not wake
 /// it.
 const BACKGROUND_PACED: u32 = 8;
@@ -41,6 +44,8 @@ const DRIVER_PRESENT: u32 = 32;
 enum Call {
     /// A cycle is requested, but not before the cycle time has passed.
     Ring,
+    /// A cycle is requested at once, by callers that are about to wait on all ranks.
+    Callers,
     /// A cycle is requested at once.
     Urgent,
 }
@@ -180,7 +185,12 @@ fn rouse(bell: &Bell, call: Call) {
     } else {
         (BACKGROUND_PARKED, BACKGROUND_PACED)
     };
-    if parked & hearer.get() != 0 && (call == Call::Urgent || parked & paced == 0) {
+    let sleeps_on = match call {
+        Call::Ring => parked & paced != 0,
+        Call::Callers => hearer == BACKGROUND_PARKED && parked & BACKGROUND_DRIVEN != 0,
+        Call::Urgent => false,
+    };
+    if parked & hearer.get() != 0 && !sleeps_on {
         futex_wake_bits(&bell.wakes, hearer);
     }
 }
@@ -202,7 +212,7 @@ where
         self.rung[0].load(Ordering::Acquire)
     }
 
-    fn eager(&self, cycle: u64, own: bool) {
+    fn eager(&self, cycle: u64, start: Start) {
         let eager = &self.mine().eager;
         if eager.load(Ordering::Relaxed) >= cycle
             || eager.fetch_max(cycle, Ordering::AcqRel) >= cycle
@@ -212,7 +222,11 @@ where
         // If two ranks complete the condition together, at least one sees the other's store.
         fence(Ordering::SeqCst);
         if self.all_eager(cycle) {
-            self.call(Call::Urgent, own);
+            let call = match start {
+                Start::Background | Start::Here => Call::Urgent,
+                Start::Callers => Call::Callers,
+            };
+            self.call(call, start == Start::Background);
         }
     }
 
@@ -234,6 +248,7 @@ where
         };
         let (deadline, bits) = match park {
             Park::Pace(end) => (Some(end), bit.get() | paced),
+            Park::Driven(end) => (Some(end), bit.get() | paced | BACKGROUND_DRIVEN),
             Park::Idle(end) => (end, bit.get()),
         };
         if role == Role::Driver && self.spin_while(seen) {

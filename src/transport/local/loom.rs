@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::negotiation::{Agreement, Block};
 use crate::shm::primitive::AtomicU64;
 use crate::shm::{Counter, Watch};
-use crate::transport::{Doorbell, Park, Role};
+use crate::transport::{Doorbell, Park, Role, Start};
 
 /// Watch of a test in which no rank dies.
 struct Calm;
@@ -188,7 +188,7 @@ fn loom_of_two_eager_ranks_the_last_wakes_the_first() {
         let [one, two] = bells();
         let until_both = |bell: Arc<LoomBell>| {
             move || {
-                bell.eager(1, false);
+                bell.eager(1, Start::Here);
                 loop {
                     let seen = bell.wakes();
                     if bell.all_eager(1) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::SimulatedClock;
 use super::set::{SetState, SimulatedSet};
 use crate::sync::lock;
-use crate::transport::{Doorbell, Park, Role};
+use crate::transport::{Doorbell, Park, Role, Start};
 
 /// Bell of one member.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(super) struct Bell {
 
 struct Sleeper {
     paced: bool,
+    /// A caller runs the cycle.
+    driven: bool,
     roused: bool,
 }
 
@@ -34,6 +36,8 @@ struct Sleeper {
 enum Call {
     /// A cycle is requested, but not before the cycle time has passed.
     Ring,
+    /// A cycle is requested at once, by callers that are about to wait on all ranks.
+    Callers,
     /// A cycle is requested at once.
     Urgent,
 }
@@ -55,7 +59,11 @@ impl Bell {
             Role::Background
         };
         if let Some(sleeper) = self.sleeper(hearer) {
-            sleeper.roused |= call == Call::Urgent || !sleeper.paced;
+            sleeper.roused |= match call {
+                Call::Ring => !sleeper.paced,
+                Call::Callers => !sleeper.driven,
+                Call::Urgent => true,
+            };
         }
     }
 }
@@ -99,7 +107,7 @@ impl Doorbell for SimulatedDoorbell {
         lock(&self.set.state).rung
     }
 
-    fn eager(&self, cycle: u64, own: bool) {
+    fn eager(&self, cycle: u64, start: Start) {
         self.set.world.interrupt();
         let mut state = lock(&self.set.state);
         let eager = &mut state.seats[self.rank].bell.eager;
@@ -108,7 +116,12 @@ impl Doorbell for SimulatedDoorbell {
         }
         *eager = cycle;
         if state.all_eager(cycle) {
-            state.call(Call::Urgent, (!own).then_some(self.rank));
+            let call = match start {
+                Start::Background | Start::Here => Call::Urgent,
+                Start::Callers => Call::Callers,
+            };
+            let except = (start != Start::Background).then_some(self.rank);
+            state.call(call, except);
         }
     }
 
@@ -125,9 +138,10 @@ impl Doorbell for SimulatedDoorbell {
 
     fn park(&self, role: Role, seen: u32, park: Park) {
         let (deadline, paced) = match park {
-            Park::Pace(end) => (Some(end), true),
+            Park::Pace(end) | Park::Driven(end) => (Some(end), true),
             Park::Idle(end) => (end, false),
         };
+        let driven = matches!(park, Park::Driven(_));
         let clock = SimulatedClock::new(&self.set.world, self.set.members()[self.rank]);
         let deadline = deadline.map(|end| clock.world_time(end));
         {
@@ -139,6 +153,7 @@ impl Doorbell for SimulatedDoorbell {
             assert!(sleeper.is_none(), "at most one sleeper of each role");
             *sleeper = Some(Sleeper {
                 paced,
+                driven,
                 roused: false,
             });
         }

@@ -13,7 +13,7 @@ use crate::error::{LimitError, PeerError};
 use crate::negotiation::block::{READY_US_MAX, attached_words};
 use crate::negotiation::{Agreement, Block, Status};
 use crate::rendezvous::{Patience, RendezvousConfig};
-use crate::transport::{FRAME_BYTES_MAX, Park, Role};
+use crate::transport::{FRAME_BYTES_MAX, Park, Role, Start};
 
 mod processes;
 mod rendezvous;
@@ -426,7 +426,7 @@ fn the_rank_that_completes_the_eager_condition_wakes_the_others() {
     on_ranks("eager", 3, |transport| {
         let bell = transport.doorbell();
         for cycle in 1..=1000 {
-            bell.eager(cycle, true);
+            bell.eager(cycle, Start::Background);
             loop {
                 let seen = bell.wakes();
                 if bell.all_eager(cycle) {
@@ -480,14 +480,14 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
         // Before rank 0 can be eager.
         let seen = bell.wakes();
         if transport.rank() == 1 {
-            bell.eager(3, false);
+            bell.eager(3, Start::Here);
         }
         transport
             .exchange(2, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
         if transport.rank() == 0 {
             std::thread::sleep(Duration::from_millis(50));
-            bell.eager(3, false);
+            bell.eager(3, Start::Here);
         } else {
             bell.park(
                 Role::Background,
@@ -498,6 +498,53 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
                 MonotonicClock.now() < began + Duration::from_secs(30),
                 "eagerness woke nobody"
             );
+        }
+    });
+}
+
+#[test]
+fn callers_that_are_about_to_wait_wake_no_thread_that_has_left_the_cycle_to_one() {
+    on_ranks("driven", 2, |mut transport| {
+        let (bell, rank) = (transport.doorbell(), transport.rank());
+        let mut agreed = Agreement::default();
+        let mut met = 0;
+        let mut meet = || {
+            met += 1;
+            let block = Block::new(1);
+            let exchanged = transport.exchange(met, &block.contribution(false), &mut agreed);
+            exchanged.unwrap();
+        };
+        // Rank 1 is eager first, and sleeps; rank 0 completes the condition.
+        let mut round = |cycle: u64, start, park| {
+            let seen = bell.wakes();
+            if rank == 1 {
+                bell.eager(cycle, start);
+            }
+            meet();
+            if rank == 0 {
+                std::thread::sleep(Duration::from_millis(150));
+                bell.eager(cycle, start);
+            } else {
+                bell.park(Role::Background, seen, park);
+            }
+            let end = MonotonicClock.now();
+            meet();
+            end
+        };
+        let after = |time| MonotonicClock.now() + Duration::from_millis(time);
+        let deadline = after(500);
+        let end = round(3, Start::Callers, Park::Driven(deadline));
+        assert!(
+            rank == 0 || end >= deadline,
+            "callers woke a background thread"
+        );
+        let deadline = after(60_000);
+        for (cycle, start, park) in [
+            (4, Start::Callers, Park::Pace(deadline)),
+            (5, Start::Here, Park::Driven(deadline)),
+        ] {
+            let end = round(cycle, start, park);
+            assert!(end < deadline, "nothing was woken for cycle {cycle}");
         }
     });
 }
