@@ -199,19 +199,10 @@ fn open_gpu(local_rank: usize) -> Result<(), GpuError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Looks a variable up in `NAME=value NAME=value`.
-    fn lookup(environment: &str) -> impl Fn(&str) -> Option<String> + '_ {
-        move |name| {
-            let pairs = environment.split_whitespace();
-            let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
-            let found = pairs.find(|(key, _)| *key == name);
-            found.map(|(_, value)| value.to_owned())
-        }
-    }
+    use crate::identity::written;
 
     fn identity(environment: &str) -> Identity {
-        Identity::from_lookup(&lookup(environment)).expect("a rank")
+        Identity::from_lookup(&written(environment)).expect("a rank")
     }
 
     #[test]
@@ -222,7 +213,7 @@ mod tests {
             let environment = format!("{step} {more}");
             let identity = identity(&environment);
             assert_eq!(identity.source, Source::Slurm);
-            is_started_by_mpi(&identity, &lookup(&environment))
+            is_started_by_mpi(&identity, &written(&environment))
         };
         assert!(!is_by_mpi("MASTER_ADDR=node1"));
         assert!(is_by_mpi("MASTER_ADDR=node1 PMIX_RANK=1"));
@@ -233,7 +224,7 @@ mod tests {
     fn ranks_without_local_ranks_are_refused_if_rank_0_is_on_another_host() {
         let check = |environment: &str| {
             let environment = format!("RANK=1 WORLD_SIZE=3 {environment}");
-            check_host(&identity(&environment), &lookup(&environment))
+            check_host(&identity(&environment), &written(&environment))
         };
         let refused = check("MASTER_ADDR=192.0.2.1")
             .expect_err("that is no host")

@@ -214,3 +214,13 @@ fn within(rank: Found, size: Found, job_size: Found) -> Result<(usize, usize), I
 
 #[cfg(test)]
 mod tests;
+
+/// Returns the lookup of an environment that is written as `NAME=value NAME=value`, for tests.
+#[cfg(test)]
+pub(crate) fn written(environment: &str) -> impl Fn(&str) -> Option<String> {
+    let pairs = environment.split_whitespace();
+    let pairs = pairs.map(|pair| pair.split_once('=').expect("a variable and its value"));
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let variables: std::collections::HashMap<String, String> = pairs.collect();
+    move |name| variables.get(name).cloned()
+}

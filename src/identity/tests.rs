@@ -1,14 +1,9 @@
 //! Tests of the identity: environments, and the identities that follow from them.
 
 use super::*;
-use std::collections::HashMap;
 
 fn identity(text: &str) -> Result<Identity, IdentityError> {
-    let variables: HashMap<&str, &str> = text
-        .split_whitespace()
-        .map(|pair| pair.split_once('=').unwrap())
-        .collect();
-    Identity::from_lookup(&|name| variables.get(name).map(|value| (*value).to_owned()))
+    Identity::from_lookup(&written(text))
 }
 
 #[test]

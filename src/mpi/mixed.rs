@@ -95,14 +95,7 @@ mod tests {
         "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
 
     fn said(environment: &str, mpi: (usize, usize), library: &str) -> String {
-        let lookup = |name: &str| {
-            let mut pairs = environment
-                .split_whitespace()
-                .filter_map(|pair| pair.split_once('='));
-            pairs
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.to_owned())
-        };
+        let lookup = identity::written(environment);
         Contradiction::of((1, 2), mpi, library, &lookup).to_string()
     }
 

@@ -344,20 +344,15 @@ impl TensorQueue {
     fn ask_for_cycle(&self, mut intake: MutexGuard<'_, Intake>) {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
-        // If one tensor is a whole step, the callers will wait for it at once and run the cycle
-        // themselves.
-        let is_single = eager
-            && intake
-                .period
-                .period()
-                .is_some_and(|period| period.items == 1);
-        let start = match is_single {
-            true => Start::Callers,
-            false => Start::Background,
-        };
+        let start = eager.then(|| match intake.period.period() {
+            // If one tensor is a whole step, the callers will wait for it at once and run the cycle
+            // themselves.
+            Some(period) if period.items == 1 => Start::Callers,
+            _ => Start::Background,
+        });
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
-        if eager {
+        if let Some(start) = start {
             self.doorbell.eager(cycle, start);
         }
         if ring {

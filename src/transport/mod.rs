@@ -154,6 +154,39 @@ pub(crate) enum Start {
     Callers,
 }
 
+impl Start {
+    /// Returns the wake-up of the ranks by the one that completes the condition.
+    pub(crate) fn call(self) -> Call {
+        match self {
+            Self::Background | Self::Here => Call::Urgent,
+            Self::Callers => Call::Callers,
+        }
+    }
+}
+
+/// Urgency of a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// A cycle is requested, but not before the cycle time has passed.
+    Ring,
+    /// A cycle is requested at once, by callers that are about to wait on all ranks.
+    Callers,
+    /// A cycle is requested at once.
+    Urgent,
+}
+
+impl Call {
+    /// Whether it wakes a thread that sleeps until the cycle time has passed, if `paced`, and while
+    /// a caller runs the cycle, if `driven`.
+    pub(crate) fn wakes(self, paced: bool, driven: bool) -> bool {
+        match self {
+            Self::Ring => !paced,
+            Self::Callers => !driven,
+            Self::Urgent => true,
+        }
+    }
+}
+
 impl Park {
     /// Returns the park, limited to `deadline`.
     pub(crate) fn until(self, deadline: Option<Nanos>) -> Self {

@@ -300,11 +300,17 @@ def test_a_program_without_close_saves_what_it_has_measured(end, code, tmp_path)
     assert samples_of(state) > 1
 
 
-def test_a_forked_process_does_not_write_the_state_file(tmp_path):
-    state = tmp_path / "state.json"
+def unfinished(state):
+    """A tuner that has measured 60 steps, without a verdict."""
     tuner, noise = Tuner(BUCKET, state=state), random.Random(1)
     for _ in range(60):
         tuner.step(step_seconds(tuner.settings, noise))
+    return tuner
+
+
+def test_a_forked_process_does_not_write_the_state_file(tmp_path):
+    state = tmp_path / "state.json"
+    tuner = unfinished(state)
     child = os.fork()
     if child == 0:
         tuner._at_exit()  # as at the end of the interpreter
@@ -317,9 +323,7 @@ def test_a_forked_process_does_not_write_the_state_file(tmp_path):
 
 def test_a_tuner_that_is_forgotten_saves_what_it_has_measured(tmp_path):
     state = tmp_path / "state.json"
-    tuner, noise = Tuner(BUCKET, state=state), random.Random(1)
-    for _ in range(60):
-        tuner.step(step_seconds(tuner.settings, noise))
+    tuner = unfinished(state)
     del tuner
     gc.collect()
     assert samples_of(state) > 1

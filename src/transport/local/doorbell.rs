@@ -22,7 +22,7 @@ use crate::shm::primitive::{
     AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits,
 };
 use crate::shm::{Shareable, View};
-use crate::transport::{Doorbell, Park, Role, Start};
+use crate::transport::{Call, Doorbell, Park, Role, Start};
 
 /// The background thread sleeps. Also its futex bit.
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
@@ -38,17 +38,6 @@ const DRIVER_PACED: u32 = 16;
 /// A driver is present. The bits from here on count drivers: the next one may come before the last
 /// one has left.
 const DRIVER_PRESENT: u32 = 32;
-
-/// Urgency of a wake-up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
-    /// A cycle is requested, but not before the cycle time has passed.
-    Ring,
-    /// A cycle is requested at once, by callers that are about to wait on all ranks.
-    Callers,
-    /// A cycle is requested at once.
-    Urgent,
-}
 
 /// Bell of one rank, in shared memory.
 #[derive(Debug, Default)]
@@ -185,12 +174,8 @@ fn rouse(bell: &Bell, call: Call) {
     } else {
         (BACKGROUND_PARKED, BACKGROUND_PACED)
     };
-    let sleeps_on = match call {
-        Call::Ring => parked & paced != 0,
-        Call::Callers => hearer == BACKGROUND_PARKED && parked & BACKGROUND_DRIVEN != 0,
-        Call::Urgent => false,
-    };
-    if parked & hearer.get() != 0 && !sleeps_on {
+    let is_driven = hearer == BACKGROUND_PARKED && parked & BACKGROUND_DRIVEN != 0;
+    if parked & hearer.get() != 0 && call.wakes(parked & paced != 0, is_driven) {
         futex_wake_bits(&bell.wakes, hearer);
     }
 }
@@ -222,11 +207,7 @@ where
         // If two ranks complete the condition together, at least one sees the other's store.
         fence(Ordering::SeqCst);
         if self.all_eager(cycle) {
-            let call = match start {
-                Start::Background | Start::Here => Call::Urgent,
-                Start::Callers => Call::Callers,
-            };
-            self.call(call, start == Start::Background);
+            self.call(start.call(), start == Start::Background);
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::SimulatedClock;
 use super::set::{SetState, SimulatedSet};
 use crate::sync::lock;
-use crate::transport::{Doorbell, Park, Role, Start};
+use crate::transport::{Call, Doorbell, Park, Role, Start};
 
 /// Bell of one member.
 #[derive(Default)]
@@ -32,16 +32,6 @@ struct Sleeper {
     roused: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
-    /// A cycle is requested, but not before the cycle time has passed.
-    Ring,
-    /// A cycle is requested at once, by callers that are about to wait on all ranks.
-    Callers,
-    /// A cycle is requested at once.
-    Urgent,
-}
-
 impl Bell {
     fn sleeper(&mut self, role: Role) -> &mut Option<Sleeper> {
         match role {
@@ -59,11 +49,7 @@ impl Bell {
             Role::Background
         };
         if let Some(sleeper) = self.sleeper(hearer) {
-            sleeper.roused |= match call {
-                Call::Ring => !sleeper.paced,
-                Call::Callers => !sleeper.driven,
-                Call::Urgent => true,
-            };
+            sleeper.roused |= call.wakes(sleeper.paced, sleeper.driven);
         }
     }
 }
@@ -116,12 +102,8 @@ impl Doorbell for SimulatedDoorbell {
         }
         *eager = cycle;
         if state.all_eager(cycle) {
-            let call = match start {
-                Start::Background | Start::Here => Call::Urgent,
-                Start::Callers => Call::Callers,
-            };
             let except = (start != Start::Background).then_some(self.rank);
-            state.call(call, except);
+            state.call(start.call(), except);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ronde::{Context, ReduceOp};
 
 use super::{PERMISSIONS, can_start_over_mpi, is_there, launcher};
-use crate::support::start_by;
+use crate::support::{Outcome, start_by};
 
 /// Time of a whole job: soon, on a busy machine.
 const SOON: Duration = Duration::from_secs(90);
@@ -114,20 +114,30 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
     assert!(outcomes[0].took < SOON, "{:?}", outcomes[0].took);
 }
 
+/// Runs a job over MPI with these variables too; returns how `mpirun` ended, `None` without MPI.
+fn over_mpi(
+    test: &str,
+    ranks: usize,
+    variables: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Outcome> {
+    if !can_start_over_mpi() {
+        return None;
+    }
+    let env = [&PERMISSIONS[..], &[("RONDE_BACKEND", "mpi")], variables].concat();
+    let job = start_by(Some(&launcher()), test, ranks, &env, body)?;
+    job.finish().into_iter().next()
+}
+
 /// A rank that never submits a tensor does not end either: `mpirun` ends it when the others have.
 #[test]
 fn a_job_whose_rank_was_waited_for_in_vain_ends() {
     let test = "mpirun::lost::a_job_whose_rank_was_waited_for_in_vain_ends";
-    if !can_start_over_mpi() {
-        return;
-    }
-    let mut env = PERMISSIONS.to_vec();
-    env.extend([
-        ("RONDE_BACKEND", "mpi"),
+    let variables = [
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
         ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
-    ]);
-    let job = start_by(Some(&launcher()), test, 2, &env, || {
+    ];
+    let outcome = over_mpi(test, 2, &variables, || {
         let context = Context::from_env().expect("the job starts");
         if context.rank() == 1 {
             std::thread::sleep(2 * SOON);
@@ -136,23 +146,17 @@ fn a_job_whose_rank_was_waited_for_in_vain_ends() {
         let failed = submitted.expect("in").wait().expect_err("no peer");
         panic!("{}", failed.error);
     });
-    let Some(job) = job else { return };
-    let outcomes = job.finish();
-    let text = &outcomes[0].output;
-    assert!(!outcomes[0].status.success(), "{text}");
+    let Some(outcome) = outcome else { return };
+    let text = &outcome.output;
+    assert!(!outcome.status.success(), "{text}");
     assert!(text.contains("lonely"), "{text}");
-    assert!(outcomes[0].took < SOON, "{:?}: {text}", outcomes[0].took);
+    assert!(outcome.took < SOON, "{:?}: {text}", outcome.took);
 }
 
 #[test]
 fn a_rank_that_does_not_come_is_named() {
     let test = "mpirun::lost::a_rank_that_does_not_come_is_named";
-    if !can_start_over_mpi() {
-        return;
-    }
-    let mut env = PERMISSIONS.to_vec();
-    env.extend([("RONDE_BACKEND", "mpi"), ("HOROVOD_START_TIMEOUT", "10")]);
-    let job = start_by(Some(&launcher()), test, 3, &env, || {
+    let outcome = over_mpi(test, 3, &[("HOROVOD_START_TIMEOUT", "10")], || {
         // MPI is initialized on all ranks; then one of them does not start Ronde.
         let context = Context::from_env().expect("the job starts");
         let rank = context.rank();
@@ -163,10 +167,9 @@ fn a_rank_that_does_not_come_is_named() {
         let error = Context::from_env().expect_err("not all come");
         panic!("rank {rank}: {error}");
     });
-    let Some(job) = job else { return };
-    let outcomes = job.finish();
-    let text = &outcomes[0].output;
-    assert!(!outcomes[0].status.success(), "{text}");
+    let Some(outcome) = outcome else { return };
+    let text = &outcome.output;
+    assert!(!outcome.status.success(), "{text}");
     // Rank 0 names the rank if it is the first to report.
     let says = text.contains("rank 0: rank 1 has not come within 10 s")
         || text.contains("not all ranks have come within 10 s");
@@ -176,15 +179,8 @@ fn a_rank_that_does_not_come_is_named() {
 #[test]
 fn a_wait_for_a_rank_that_comes_late_is_reported() {
     let test = "mpirun::lost::a_wait_for_a_rank_that_comes_late_is_reported";
-    if !can_start_over_mpi() {
-        return;
-    }
-    let mut env = PERMISSIONS.to_vec();
-    env.extend([
-        ("RONDE_BACKEND", "mpi"),
-        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
-    ]);
-    let job = start_by(Some(&launcher()), test, 2, &env, || {
+    let variables = [("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")];
+    let outcome = over_mpi(test, 2, &variables, || {
         let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"].map(std::env::var);
         if rank.contains(&Ok("1".to_owned())) {
             std::thread::sleep(Duration::from_secs(3));
@@ -192,10 +188,9 @@ fn a_wait_for_a_rank_that_comes_late_is_reported() {
         let context = Context::from_env().expect("the job starts");
         context.barrier().expect("both are there");
     });
-    let Some(job) = job else { return };
-    let outcomes = job.finish();
-    let text = &outcomes[0].output;
-    assert!(outcomes[0].status.success(), "{text}");
+    let Some(outcome) = outcome else { return };
+    let text = &outcome.output;
+    assert!(outcome.status.success(), "{text}");
     let says = "for the start of the job: not all ranks have come yet; the limit is 600 s";
     assert!(text.contains(says), "{text}");
 }

@@ -239,7 +239,7 @@ fn the_budget_bounds_each_run() {
     let mut rows = run(&plan().within(Some(20.0)), |setting, _| {
         Outcome::measured(Bowl::figure(setting))
     });
-    // What the runs leave, and a run of typical length.
+    // The rest of the budget after these runs, and the length of a typical run.
     assert_eq!(budget(&rows[..3]), (Phase::Search, 20.0 - 3.0 + 1.0));
     // Two pairs are compared even if the search has used up the budget: a hang is bounded by the
     // longest run that has a figure.

@@ -98,7 +98,7 @@ impl Source {
 }
 
 impl Program {
-    /// What the user has written.
+    /// The path or command, for messages.
     fn name(&self) -> std::ffi::os_str::Display<'_> {
         match self {
             Self::File(path) => path.as_os_str().display(),

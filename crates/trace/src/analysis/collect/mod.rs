@@ -94,7 +94,7 @@ pub struct RankRecord {
     /// Step, and time from ready on all ranks to the start of the batch while no other batch is
     /// moved, nanoseconds, for cached tensors.
     pub(super) negotiated_cached: Vec<(usize, f64)>,
-    /// The same for batches with at least one new tensor.
+    /// Step and such a time of each batch with at least one new tensor.
     pub(super) negotiated_uncached: Vec<(usize, f64)>,
     pub(super) warnings: Vec<String>,
 }

@@ -11,7 +11,7 @@ fn profiled(rank: u32, compute_ms: u64) -> RankRecord {
     profiled_until(rank, compute_ms, 98)
 }
 
-/// The same with an allreduce until `until_ms`.
+/// Trace as of [`profiled`], with an allreduce that ends at `until_ms`.
 fn profiled_until(rank: u32, compute_ms: u64, until_ms: u64) -> RankRecord {
     let mut events = Vec::new();
     for step in 0..12 {
