@@ -39,13 +39,6 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Squared standard error of the mean of independent steps.
-pub(crate) fn squared_error(steps: &[f64]) -> f64 {
-    let (count, center) = (steps.len() as f64, mean(steps));
-    let squares: f64 = steps.iter().map(|step| (step - center).powi(2)).sum();
-    squares / (count * (count - 1.0))
-}
-
 /// The Huber centre of log step times; NaN without values.
 pub(crate) fn huber_center(values: &[f64]) -> f64 {
     let middle = median(values);

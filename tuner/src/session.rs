@@ -223,12 +223,14 @@ impl Session {
         self.steps += 1;
         if let Stage::Warmup { left } = &mut self.stage {
             *left -= 1;
-            if *left == 0 {
-                self.stage = match self.contest {
-                    Some(_) => Stage::Ab,
-                    None => Stage::Default,
-                };
+            if *left > 0 {
+                return Action::Keep;
             }
+            if self.contest.is_some() {
+                self.stage = Stage::Ab;
+                return self.go_to(self.next_visit());
+            }
+            self.stage = Stage::Default;
             return Action::Keep;
         }
         let log_time = step_ms.ln();
@@ -335,9 +337,13 @@ impl Session {
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
             // A job that resumes: its start-up is cut off before the first visit, or the watch.
             Stage::Ab | Stage::Finished { .. } => {
-                if self.left_startup(self.default_steps()) {
-                    self.window = Window::default();
+                if !self.left_startup(self.default_steps()) {
+                    return Action::Keep;
                 }
+                if let Stage::Ab = self.stage {
+                    return self.go_to(self.next_visit());
+                }
+                self.window = Window::default();
                 Action::Keep
             }
         }
@@ -361,10 +367,11 @@ impl Session {
         true
     }
 
-    /// Continues at `point`, with a fresh window.
+    /// Continues at `point`, with a fresh window. Visits of a comparison discard steps even if they
+    /// change nothing: then the times of its pairs do not depend on their orders.
     fn go_to(&mut self, point: Point) -> Action {
         let changed = point != self.setting;
-        let discard = if changed {
+        let discard = if changed || matches!(self.stage, Stage::Ab) {
             self.config.warmup_steps_per_change
         } else {
             0

@@ -215,7 +215,7 @@ fn what_samples_cost_leaves_the_guard_its_rounds() {
         budget_steps,
         ..SessionConfig::default()
     };
-    let verdicts = (0..40).map(|seed| run(steep, config(10.0), seed, 0.03, 1).verdict);
+    let verdicts = (0..40).map(|seed| run(steep, config(14.0), seed, 0.03, 1).verdict);
     let proved = verdicts.filter(|verdict| !verdict.kept_default).count();
     assert!(proved >= 12, "{proved}");
 }

@@ -222,7 +222,7 @@ fn a_setting_in_force_that_is_still_faster_stays() {
         };
         let events = drive(&mut session, 0, 2000, |point, step| job(point, step, 12.0));
         assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");
-        let events = drive(&mut session, 2000, 1500, |point, step| {
+        let events = drive(&mut session, 2000, 3000, |point, step| {
             4.0 * job(point, step, 1.5)
         });
         let again = verdicts(&events)[0];

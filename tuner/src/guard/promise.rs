@@ -16,19 +16,22 @@
 //! After a reversion for stalls alone the default stays until it has as many steps; the candidate
 //! returns if the stalls were the environment's.
 
+use std::ops::{Range, RangeInclusive};
+
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::{mean, median};
 use crate::guard::stall::{STALL_FREE, Stalls};
-use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, lengths, steps, weighted_sum};
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, steps, weighted_sum};
 use crate::random::generator;
 
-/// Ages of the scheduled looks: these two, then ten times each. A look is one pair of visits of at
-/// most four steps: at most 0.4 % of 3,000 steps.
+/// Ages of the scheduled looks: these two, then ten times each.
 const LOOK_AGES: [f64; 2] = [100.0, 300.0];
+/// Steps of their visits, one pair each: at most 0.4 % of 3,000 steps.
+const LOOK_LENGTHS: RangeInclusive<usize> = 3..=4;
 /// A scheduled look comes at its age times a random factor in this range.
-const LOOK_SPREAD: std::ops::Range<f64> = 0.9..1.1;
+const LOOK_SPREAD: Range<f64> = 0.9..1.1;
 /// Steps of the first block that is compared with the default's mean.
 const BLOCK_STEPS: u64 = 100;
 /// Pairs, and steps of their visits, where a block suggests a loss.
@@ -217,7 +220,7 @@ impl Promise {
         }
         if self.age >= self.look.0 {
             self.plan();
-            let length = self.rng.random_range(lengths(1));
+            let length = self.rng.random_range(LOOK_LENGTHS);
             self.begin_check(1, length, Cause::Schedule);
         }
         None
@@ -406,8 +409,8 @@ mod tests {
             let (mut reverted, mut returned) = (false, false);
             for age in 0u32..4000 {
                 let is_candidate = promise.arm() == Arm::Candidate;
-                let stall = if age % 40 == 20 && (everywhere || is_candidate) {
-                    900.0
+                let stall = if age % 8 == 4 && (everywhere || is_candidate) {
+                    200.0
                 } else {
                     0.0
                 };

@@ -15,7 +15,7 @@ use crate::guard::ARMS;
 use crate::session::window::STALL_FACTOR;
 
 /// Share of the budget that samples leave for the comparison.
-const GUARD_SHARE: f64 = 0.25;
+const GUARD_SHARE: f64 = 0.35;
 /// No step counts as more than a million: beyond, f64 sums lose the rest.
 const EXCESS_MAX: f64 = 1e6;
 /// Log step time above the start from which a step is worth cutting a sample short for the sake

@@ -117,36 +117,32 @@ impl Session {
 
     /// Takes a step of the comparison, stalls included.
     pub(super) fn on_contest_step(&mut self, step_ms: f64) -> Action {
-        let visited = self.next_visit();
         let Some(contest) = &mut self.contest else {
             return Action::Keep;
         };
-        if visited != self.setting {
-            // A job that resumes, whose start-up is over.
-            return self.go_to(visited);
-        }
         self.window.log_times.push(step_ms.ln());
         let round = contest.guard.rounds();
         match contest.guard.push(step_ms) {
+            None | Some(Decision::Undecided) if self.is_hopeless() => {
+                self.close_window(Phase::Ab, round, true);
+                self.keep_start(
+                    "default kept: the best other setting was far slower when tried again",
+                )
+            }
             Some(decision) => self.close_visit(round, decision),
-            None => self.left_contest(),
+            None => Action::Keep,
         }
     }
 
-    /// Ends the comparison when the candidate turns out to be far slower and the budget is spent. A
-    /// single slow step is no reason to give up the setting with which the search began, or one
-    /// that is faster so far.
-    fn left_contest(&mut self) -> Action {
-        let far_slower = self.is_slower(self.window.center(), CLIFF);
-        let (at_winner, round) = self.contest.as_ref().map_or((false, 0), |contest| {
-            (contest.winner == self.setting, contest.guard.rounds())
-        });
-        let is_spent = self.setting != self.tuner.start() && self.guard_is_spent();
-        if !(at_winner && far_slower && is_spent) {
-            return Action::Keep;
-        }
-        self.close_window(Phase::Ab, round, true);
-        self.keep_start("default kept: the best other setting was far slower when tried again")
+    /// Whether the candidate turns out to be far slower, and the budget is spent. One slow step may
+    /// be a stall, so all of its visit's steps are, at least two. The setting with which the search
+    /// began, and one that is faster so far, stay.
+    fn is_hopeless(&self) -> bool {
+        let steps = &self.window.log_times;
+        let least = steps.iter().copied().fold(f64::INFINITY, f64::min);
+        let is_winner = (self.contest.as_ref()).is_some_and(|it| it.winner == self.setting);
+        let is_far_slower = steps.len() >= 2 && self.is_slower(Some(least), CLIFF);
+        is_winner && is_far_slower && self.setting != self.tuner.start() && self.guard_is_spent()
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
@@ -235,8 +231,8 @@ mod tests {
     use super::*;
     use crate::{Parameter, SessionConfig, Space};
 
-    #[test]
-    fn a_comparison_without_looks_does_not_rest() {
+    /// A session that compares a candidate with the default; both have been entered once.
+    fn comparison() -> (Session, Point) {
         let space = Space::new(vec![Parameter::linear("x", 0.0, 1.0, 11)]).unwrap();
         let [default, winner] = [0.0, 1.0].map(|x| space.point(&[x]).unwrap());
         let mut session = Session::new(space, SessionConfig::default(), default).unwrap();
@@ -244,6 +240,35 @@ mod tests {
             session.on_step([100.0, 101.0][step % 2]);
         }
         let _ = session.compare(winner);
+        (session, winner)
+    }
+
+    #[test]
+    fn a_stall_does_not_end_a_comparison_and_a_far_slower_candidate_does() {
+        for stalled in [1, usize::MAX] {
+            let (mut session, winner) = comparison();
+            // The first steps of the candidate that count take 40 times as long.
+            let (mut counted, mut action) = (0, Action::Keep);
+            while counted < 4 && session.rejected.is_empty() {
+                let counts = session.setting == winner && !session.window.discards();
+                counted += usize::from(counts);
+                let is_slow = counts && counted <= stalled;
+                action = session.on_step(if is_slow { 4000.0 } else { 100.0 });
+                if let Action::Finished(_) = action {
+                    break;
+                }
+            }
+            let is_over = matches!(action, Action::Finished(_));
+            assert_eq!(is_over, stalled > 1, "{counted}");
+            if is_over {
+                assert_eq!(counted, 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_comparison_without_looks_does_not_rest() {
+        let (mut session, winner) = comparison();
         // Too noisy for a decision, until the last look.
         let contest = session.contest.as_mut().unwrap();
         let mut step = 0;
