@@ -56,15 +56,6 @@ impl std::fmt::Debug for Alarm {
     }
 }
 
-/// Returns the clause that says which ranks have not come.
-pub(crate) fn not_come(missing: &[usize]) -> String {
-    match missing {
-        [] => "not all ranks have come".into(),
-        [rank] => format!("rank {rank} has not come"),
-        ranks => format!("ranks {ranks:?} have not come"),
-    }
-}
-
 /// Time limits of waits for other ranks, and times of warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {

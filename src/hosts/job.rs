@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ronde_net::{LateWarnings, neighbours};
+use ronde_net::{LateWarnings, neighbours, not_come};
 
 use super::comm::CommError;
 use super::engine::{Engine, Guard};
 use super::heartbeat::Heartbeat;
 use super::world::{CommId, World};
 use crate::error::{Error, StartError};
-use crate::rendezvous::{Alarm, Patience, RendezvousConfig, not_come};
+use crate::rendezvous::{Alarm, Patience, RendezvousConfig};
 use crate::shm::primitive::AtomicU64;
 
 /// State of the job on this rank: engine, heartbeat, and the communicator of all ranks.

@@ -54,7 +54,7 @@ fn a_late_rank_is_named_over_tcp() {
     let test = "late::a_late_rank_is_named_over_tcp";
     let expected = [
         "no connection to rank 0 at 127.0.0.1:",
-        "ranks [1] have not come yet",
+        "rank 1 has not come yet",
     ];
     check(test, "tcp", expected);
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::late::who;
 use crate::secret::SecretError;
 
 /// Sign by which a rank was found to be lost.
@@ -242,20 +243,6 @@ impl NetError {
     }
 }
 
-/// Subject and verb.
-fn who(missing: &[usize]) -> String {
-    const SHOWN: usize = 16;
-    match missing {
-        [rank] => format!("rank {rank} has"),
-        ranks if ranks.len() <= SHOWN => format!("ranks {ranks:?} have"),
-        ranks => format!(
-            "{} ranks, among them {:?}, have",
-            ranks.len(),
-            &ranks[..SHOWN]
-        ),
-    }
-}
-
 /// The refused connections, if there are any.
 fn list_of(refused: &[String]) -> String {
     match refused {
@@ -296,7 +283,5 @@ mod tests {
              address of this host: if some ranks are on other hosts, use a name or an address that \
              all hosts can reach"
         );
-        assert_eq!(who(&[4]), "rank 4 has");
-        assert!(who(&(0..100).collect::<Vec<_>>()).starts_with("100 ranks, among them [0, 1,"));
     }
 }

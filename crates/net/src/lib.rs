@@ -79,7 +79,7 @@ pub use comm::{Comm, Parts, part_range};
 pub use config::{Alarm, Config};
 pub use control::Peer;
 pub use error::{Loss, NetError};
-pub use late::LateWarnings;
+pub use late::{LateWarnings, not_come};
 pub use memory::{Filled, Memory};
 pub use mesh::{Mesh, Readiness, Waker};
 pub use open_files::raise_open_files_limit;

@@ -8,7 +8,7 @@ use crate::address::seen_from;
 use crate::config::VERSION;
 use crate::control::{Control, Hello, Peer, shortened};
 use crate::error::NetError;
-use crate::late::LateWarnings;
+use crate::late::{LateWarnings, not_come};
 use crate::link::{End, Link};
 use crate::mesh::{Core, Phase};
 use crate::neighbours;
@@ -60,12 +60,7 @@ fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
         core.turn(Some(until(deadline).min(late.due_in())))?;
         core.check_start()?;
         let missing = (0..size).filter(|it| !core.peers.contains_key(it));
-        late.warn(|| {
-            format!(
-                "ranks {:?} have not come",
-                missing.clone().collect::<Vec<_>>()
-            )
-        });
+        late.warn(|| not_come(&missing.clone().collect::<Vec<_>>()));
         if Instant::now() >= deadline {
             let error = NetError::Missing {
                 missing: missing.collect(),

@@ -12,11 +12,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ronde_net::not_come;
+
 use super::engine::{Engine, NotStarted};
 use super::world::{Carrier, World};
 use crate::logging;
 use crate::mpi::{self, Mpi, MpiStartError};
-use crate::rendezvous::{RendezvousConfig, not_come};
+use crate::rendezvous::RendezvousConfig;
 use crate::sync::lock;
 
 pub(super) mod finalize;

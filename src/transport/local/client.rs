@@ -4,10 +4,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ronde_net::not_come;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
-use crate::rendezvous::{RendezvousConfig, not_come};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::{Area, Region, RegionError};
 
 use super::error::RendezvousError;

@@ -5,11 +5,12 @@
 //! of other users, with other protocols or without a message in time are closed, and the rendezvous
 //! continues. A rank of this job with a `Hello` that contradicts rank 0 ends the rendezvous.
 
-use crate::rendezvous::{JobContract, RendezvousConfig, not_come};
+use crate::rendezvous::{JobContract, RendezvousConfig};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use ronde_net::not_come;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
