@@ -176,9 +176,11 @@ impl Ready {
         self.all()?.map(|(_, at)| at).max()
     }
 
-    /// Latest known time of the ranks other than `ranks`.
+    /// Latest known time of the ranks other than `ranks`, which are in order.
     pub(super) fn last_without(&self, ranks: &[u32]) -> Option<i64> {
-        let others = self.known().filter(|(other, _)| !ranks.contains(other));
+        let others = self
+            .known()
+            .filter(|(other, _)| ranks.binary_search(other).is_err());
         others.map(|(_, at)| at).max()
     }
 }

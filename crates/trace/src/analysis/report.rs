@@ -247,9 +247,9 @@ pub struct Stragglers {
     /// Rank with the highest cost, if it stands out: last in more than its share of operations, and
     /// by more than the error of the clocks.
     pub slowest: Option<u32>,
-    /// Two ranks that stand out together, if no single rank does.
+    /// Several ranks that stand out together, if no single rank does: at most half of all.
     #[serde(default)]
-    pub slowest_pair: Option<StragglerPair>,
+    pub slowest_group: Option<StragglerGroup>,
     /// Tensors that waited longest for their last rank, the longest first; at most 50.
     pub tensors: Vec<StragglerTensor>,
 }
@@ -282,19 +282,40 @@ pub struct StragglerRank {
     pub cost_ms: f64,
 }
 
-/// Two ranks that are late together, like those of one host.
+/// Ranks that are late together, like those of one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StragglerPair {
+pub struct StragglerGroup {
     /// The ranks, in order.
-    pub ranks: [u32; 2],
-    /// Share of all operations for which they were the last two ranks.
+    pub ranks: Vec<u32>,
+    /// Share of all operations for which they were the last ranks.
     pub last_share: f64,
-    /// Delay of both after the third-last rank when they were the last two, milliseconds.
+    /// Delay of all of them after the last other rank when they were the last, milliseconds.
     pub lag_ms: Quantiles,
-    /// Median step if both had been ready no later than the others.
+    /// Median step if they had been ready no later than the others.
     pub step_ms_without: f64,
     /// Difference between the median step and `step_ms_without`.
     pub cost_ms: f64,
+}
+
+impl StragglerGroup {
+    /// The ranks in words: `2 and 3`, `4 to 7`, `1, 5 and 9`, or, of many, the first ones.
+    pub fn ranks_text(&self) -> String {
+        const SHOWN: usize = 8;
+        let texts: Vec<String> = self.ranks.iter().map(u32::to_string).collect();
+        match (&self.ranks[..], &texts[..]) {
+            ([first, .., last], [_, _, _, ..]) if (last - first) as usize == texts.len() - 1 => {
+                format!("{first} to {last}")
+            }
+            (_, [start @ .., last]) if !start.is_empty() && texts.len() <= SHOWN => {
+                format!("{} and {last}", start.join(", "))
+            }
+            (_, texts) => {
+                let start = &texts[..texts.len().min(SHOWN)];
+                let others = texts.len() - start.len();
+                format!("{} and {others} others", start.join(", "))
+            }
+        }
+    }
 }
 
 /// A tensor that waits for its last rank.

@@ -1,5 +1,5 @@
 //! Stragglers: ranks that are late, and the length of a step without each of them, by
-//! recomputation. If no single rank stands out, two ranks may: those of a slow host are late
+//! recomputation. If no single rank stands out, several may: those of a slow host are late
 //! together, and leaving out one of them changes nothing.
 //!
 //! The steps are simulated by the runtime's own planner ([`super::whatif`]) with the ready times of
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::collect::RankRecord;
 use super::quantiles::median;
-use super::report::{Quantiles, StragglerPair, StragglerRank, StragglerTensor, Stragglers};
+use super::report::{Quantiles, StragglerGroup, StragglerRank, StragglerTensor, Stragglers};
 use super::steady::SteadyStep;
 use super::whatif::WhatIf;
 use crate::NameId;
@@ -28,8 +28,6 @@ const COST_LEAST: f64 = 0.02;
 const COST_OVER_NEXT: f64 = 1.5;
 /// Minimum number of steps: in fewer, one of two ranks is too often last in all steps by chance.
 const STEPS_LEAST: usize = 5;
-/// Minimum number of ranks to look for two late ones: of fewer, the others are not the majority.
-const PAIR_RANKS_LEAST: u32 = 4;
 
 /// Finds the late ranks in `steps`; `clock_error_ns` is the error bound of times on two ranks. None
 /// if ready times are known for fewer than two ranks.
@@ -42,30 +40,28 @@ pub(super) fn stragglers(
 ) -> Option<Stragglers> {
     let mut operations = 0u64;
     let mut by_rank: Vec<Lateness> = vec![Lateness::default(); ranks as usize];
-    let mut by_pair: HashMap<[u32; 2], Vec<f64>> = HashMap::new();
     let mut by_tensor: HashMap<NameId, TensorLateness> = HashMap::new();
+    let mut times: Vec<(i64, u32)> = Vec::new();
     for batch in steps.iter().flat_map(|step| &step.batches) {
         for (op, ready) in batch.members.iter().zip(&batch.ready) {
             let Some(all) = ready.all() else {
                 continue;
             };
             operations += 1;
+            times.clear();
+            times.extend(all.map(|(rank, at)| (at, rank)));
+            let middle = (times.len() - 1) / 2;
+            let (_, &mut (middle, _), _) = times.select_nth_unstable(middle);
             let mut first = i64::MAX;
-            // The last three, the latest first.
-            let mut latest = [(i64::MIN, 0); 3];
-            for (rank, at) in all {
+            let [mut last, mut before] = [(i64::MIN, 0); 2];
+            for &(at, rank) in &times {
+                by_rank[rank as usize].sum_ms += ms(at - middle);
                 first = first.min(at);
-                if at > latest[2].0 {
-                    latest[2] = (at, rank);
-                    latest.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
-                }
+                before = before.max(last.min((at, rank)));
+                last = last.max((at, rank));
             }
-            let [(last, last_rank), (before, before_rank), (third, _)] = latest;
+            let ((last, last_rank), (before, _)) = (last, before);
             by_rank[last_rank as usize].lag_ms.push(ms(last - before));
-            if ranks >= PAIR_RANKS_LEAST {
-                let pair = [last_rank.min(before_rank), last_rank.max(before_rank)];
-                by_pair.entry(pair).or_default().push(ms(before - third));
-            }
             let tensor = by_tensor.entry(op.tensor).or_default();
             tensor.spread_ms.push(ms(last - first));
             *tensor.last.entry(last_rank).or_default() += 1;
@@ -91,6 +87,7 @@ pub(super) fn stragglers(
             median(&mut lengths.collect::<Vec<_>>())
         }
     };
+    let sums_ms: Vec<f64> = by_rank.iter().map(|late| late.sum_ms).collect();
     let rows: Vec<StragglerRank> = (0..ranks)
         .zip(by_rank)
         .map(|(rank, late)| {
@@ -111,15 +108,14 @@ pub(super) fn stragglers(
         clock_error_ms: ms(clock_error_ns as i64),
     };
     let slowest = slowest(&rows, &scale);
-    // The pair that was most often last; of several, the lowest.
-    let usual = by_pair.into_iter();
-    let usual = usual.max_by_key(|(pair, lag)| (lag.len(), std::cmp::Reverse(*pair)));
-    let pair = usual.filter(|_| slowest.is_none()).map(|(ranks, lag)| {
-        let step_ms_without = step_ms_without(&ranks, lag.len());
-        StragglerPair {
+    let group = late_group(&sums_ms).filter(|_| slowest.is_none());
+    let group = group.map(|ranks| {
+        let lag_ms = lags_ms(steps, &ranks);
+        let step_ms_without = step_ms_without(&ranks, lag_ms.len());
+        StragglerGroup {
             ranks,
-            last_share: lag.len() as f64 / operations as f64,
-            lag_ms: Quantiles::of(lag),
+            last_share: lag_ms.len() as f64 / operations as f64,
+            lag_ms: Quantiles::of(lag_ms),
             step_ms_without,
             cost_ms: step_ms - step_ms_without,
         }
@@ -127,15 +123,49 @@ pub(super) fn stragglers(
     Some(Stragglers {
         operations,
         slowest,
-        slowest_pair: pair.filter(|pair| stands_out(pair, &rows, &scale)),
+        slowest_group: group.filter(|group| stands_out(group, &rows, &scale)),
         ranks: rows,
         tensors: tensors(record, by_tensor),
     })
 }
 
+/// The ranks that are usually later than the others, from two to half of them: those above the
+/// largest gap between the mean delays of the ranks, given by their sums.
+fn late_group(sums_ms: &[f64]) -> Option<Vec<u32>> {
+    let mut ranks: Vec<u32> = (0..sums_ms.len() as u32).collect();
+    let sum_ms = |rank: u32| sums_ms[rank as usize];
+    ranks.sort_by(|a, b| sum_ms(*b).total_cmp(&sum_ms(*a)));
+    let gap_ms = |size: &usize| sum_ms(ranks[size - 1]) - sum_ms(ranks[*size]);
+    let size = (2..=ranks.len() / 2).max_by(|a, b| gap_ms(a).total_cmp(&gap_ms(b)))?;
+    ranks.truncate(size);
+    ranks.sort_unstable();
+    Some(ranks)
+}
+
+/// Delays of all of `ranks`, in order, after the last other rank, for the operations where they were the last.
+fn lags_ms(steps: &[SteadyStep<'_>], ranks: &[u32]) -> Vec<f64> {
+    let batches = steps.iter().flat_map(|step| &step.batches);
+    let known = batches.flat_map(|batch| &batch.ready);
+    let lags = known.filter_map(|ready| {
+        let (mut first, mut other) = (i64::MAX, i64::MIN);
+        for (rank, at) in ready.all()? {
+            if ranks.binary_search(&rank).is_ok() {
+                first = first.min(at);
+            } else {
+                other = other.max(at);
+            }
+        }
+        (first > other).then(|| ms(first - other))
+    });
+    lags.collect()
+}
+
 #[derive(Clone, Debug, Default)]
 struct Lateness {
+    /// Delays after the second-last rank.
     lag_ms: Vec<f64>,
+    /// Sum of the times after half of the ranks were ready.
+    sum_ms: f64,
 }
 
 #[derive(Debug, Default)]
@@ -213,12 +243,13 @@ fn slowest(rows: &[StragglerRank], scale: &Scale) -> Option<u32> {
         .then_some(most.rank)
 }
 
-/// Whether two ranks stand out: together they cost more than any rank alone.
-fn stands_out(pair: &StragglerPair, rows: &[StragglerRank], scale: &Scale) -> bool {
+/// Whether several ranks stand out: together they cost more than any rank alone.
+fn stands_out(group: &StragglerGroup, rows: &[StragglerRank], scale: &Scale) -> bool {
     let next_ms = rows.iter().map(|row| row.cost_ms).fold(0.0, f64::max);
-    let ranks = rows.len() as f64;
-    let share = 2.0 / (ranks * (ranks - 1.0));
-    scale.stands_out(pair.cost_ms, next_ms, pair.last_share, share)
+    // One of all groups of this size.
+    let (size, ranks) = (group.ranks.len(), rows.len());
+    let share = (0..size).map(|one| (one + 1) as f64 / (ranks - one) as f64);
+    scale.stands_out(group.cost_ms, next_ms, group.last_share, share.product())
 }
 
 fn tensors(

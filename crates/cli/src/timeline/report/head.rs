@@ -154,7 +154,7 @@ fn summaries(report: &Report) -> Table {
 fn figures(report: &Report, steady: &Summary) -> Markup {
     let exposed = steady.exposed_ms();
     let stragglers = report.stragglers.as_ref();
-    let slowest = stragglers.map(|known| (known.slowest_rank(), &known.slowest_pair));
+    let slowest = stragglers.map(|known| (known.slowest_rank(), &known.slowest_group));
     let (slowest, slow) = match slowest {
         None => ("not known".into(), "ready times of one rank only".into()),
         Some((None, None)) => ("none".into(), "no rank stands out".into()),
@@ -162,10 +162,9 @@ fn figures(report: &Report, steady: &Summary) -> Markup {
             let cost = format!("costs {} a step", ms(rank.cost_ms));
             (rank.rank.to_string(), cost)
         }
-        Some((None, Some(pair))) => {
-            let cost = format!("both together cost {} a step", ms(pair.cost_ms));
-            let ranks = pair.ranks.map(|rank| rank.to_string());
-            (ranks.join(" and "), cost)
+        Some((None, Some(group))) => {
+            let cost = format!("together cost {} a step", ms(group.cost_ms));
+            (group.ranks_text(), cost)
         }
     };
     let mut tiles = vec![

@@ -61,18 +61,19 @@ fn verdict(stragglers: &Stragglers) -> String {
         "Of {} whose ready times are known on every rank",
         counted(stragglers.operations, "operation")
     );
-    match (stragglers.slowest_rank(), &stragglers.slowest_pair) {
+    match (stragglers.slowest_rank(), &stragglers.slowest_group) {
         (Some(rank), _) => format!(
             "{looked_at}, rank {} was last for {}: without it a step would be {} shorter.",
             rank.rank,
             percent(rank.last_share),
             ms(rank.cost_ms)
         ),
-        (None, Some(pair)) => format!(
-            "{looked_at}, ranks {} were the last two for {}: without both a step would be {} shorter.",
-            pair.ranks.map(|rank| rank.to_string()).join(" and "),
-            percent(pair.last_share),
-            ms(pair.cost_ms)
+        (None, Some(group)) => format!(
+            "{looked_at}, ranks {} were the last {} for {}: without them a step would be {} shorter.",
+            group.ranks_text(),
+            group.ranks.len(),
+            percent(group.last_share),
+            ms(group.cost_ms)
         ),
         (None, None) => format!("{looked_at}, no rank stands out."),
     }

@@ -1,7 +1,7 @@
 use super::*;
 
 use console::{measure_text_width, strip_ansi_codes};
-use ronde_trace::analysis::report::{StragglerPair, StragglerRank};
+use ronde_trace::analysis::report::{StragglerGroup, StragglerRank};
 
 const LOOK: Look = Look {
     unicode: true,
@@ -62,8 +62,8 @@ fn two_late_ranks_and_computation_that_includes_waiting_are_named() {
     report.compute_includes_waiting = true;
     let stragglers = report.stragglers.as_mut().unwrap();
     stragglers.slowest = None;
-    stragglers.slowest_pair = Some(StragglerPair {
-        ranks: [0, 1],
+    stragglers.slowest_group = Some(StragglerGroup {
+        ranks: vec![0, 1],
         last_share: 1.0,
         lag_ms: stragglers.ranks[0].lag_ms,
         step_ms_without: 40.0,
@@ -72,7 +72,7 @@ fn two_late_ranks_and_computation_that_includes_waiting_are_named() {
     // On one line each, whatever the width.
     let shown = text(&report, &LOOK).replace("\n  ", " ");
     for part in [
-        "ranks 0 and 1 were the last two for 100 %: without both a step would be 12.0 ms shorter",
+        "ranks 0 and 1 were the last 2 for 100 %: without them a step would be 12.0 ms shorter",
         "computation and waiting",
     ] {
         assert!(shown.contains(part), "{shown}");

@@ -8,7 +8,7 @@
 mod profiler;
 mod settings;
 
-use super::report::{Advice, PartKind, Report, StragglerPair, Summary};
+use super::report::{Advice, PartKind, Report, StragglerGroup, Summary};
 use super::whatif::WhatIf;
 use crate::Format;
 use ronde_job::gate::{Evidence, Withheld};
@@ -100,7 +100,7 @@ fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<
 fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
     let stragglers = report.stragglers.as_ref()?;
     let Some(slowest) = stragglers.slowest else {
-        return pair(stragglers.slowest_pair.as_ref()?, steady);
+        return group(stragglers.slowest_group.as_ref()?, steady);
     };
     let rank = stragglers.ranks.iter().find(|rank| rank.rank == slowest)?;
     Some(Advice {
@@ -119,27 +119,28 @@ fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
     })
 }
 
-/// Advice on two ranks that are late together, if the waiting matters.
-fn pair(pair: &StragglerPair, steady: &Summary) -> Option<Advice> {
+/// Advice on ranks that are late together, if the waiting matters.
+fn group(group: &StragglerGroup, steady: &Summary) -> Option<Advice> {
     let waiting = steady.parts.iter();
     let waiting = waiting.filter(|part| part.kind == PartKind::WaitForRanks);
     let waiting: f64 = waiting.map(|part| part.share).sum();
     // If the reference is one of them, it does not wait.
-    let matters = waiting.max(pair.cost_ms / steady.step_ms.p50) >= WAITING_LEAST;
-    let [one, other] = pair.ranks;
+    let matters = waiting.max(group.cost_ms / steady.step_ms.p50) >= WAITING_LEAST;
     matters.then(|| Advice {
         sentence: format!(
-            "Ranks {one} and {other} delay the others: they are the last two for {} of the tensors, by {} at the median, \
-             and without their delay a step would take {} instead of {}. Look at what they share first (their host, its \
-             input pipeline, other processes on it).",
-            percent(pair.last_share),
-            ms(pair.lag_ms.p50),
-            ms(pair.step_ms_without),
+            "Ranks {} delay the others: they are the last {} for {} of the tensors, by {} at the median, and without \
+             their delay a step would take {} instead of {}. Look at what they share first (their host, its input \
+             pipeline, other processes on it).",
+            group.ranks_text(),
+            group.ranks.len(),
+            percent(group.last_share),
+            ms(group.lag_ms.p50),
+            ms(group.step_ms_without),
             ms(steady.step_ms.p50),
         ),
         variable: None,
         value: None,
-        gain_ms: Some(pair.cost_ms),
+        gain_ms: Some(group.cost_ms),
     })
 }
 

@@ -26,8 +26,8 @@ pub(super) struct Job {
     pub(super) backward_us: f64,
     /// Rank with a longer backward pass, and the additional time.
     pub(super) slow: Option<(u32, f64)>,
-    /// Second rank that is late by the same.
-    pub(super) slow_too: Option<u32>,
+    /// Other ranks that are late by the same.
+    pub(super) slow_too: Vec<u32>,
     /// Maximum variation of ready times.
     pub(super) jitter_us: f64,
     pub(super) threshold: u64,
@@ -63,7 +63,7 @@ impl Default for Job {
             forward_us: 10_000.0,
             backward_us: 40_000.0,
             slow: None,
-            slow_too: None,
+            slow_too: Vec::new(),
             jitter_us: 50.0,
             threshold: 64 << 20,
             gpu_threshold: None,
@@ -177,7 +177,7 @@ impl Job {
                     (0..self.ranks)
                         .map(|r| {
                             let is_slow =
-                                |&(slow, _): &(u32, f64)| slow == r || self.slow_too == Some(r);
+                                |&(slow, _): &(u32, f64)| slow == r || self.slow_too.contains(&r);
                             let late = self.slow.filter(is_slow).map_or(0.0, |(_, us)| us);
                             let own = self.forward_us * factor
                                 + (self.backward_us * factor + late) * share;

@@ -10,7 +10,7 @@ mod odd;
 mod profiled;
 mod profiler;
 
-use super::report::{CutReason, PartKind, Report, StepsFoundBy};
+use super::report::{CutReason, PartKind, Report, StepsFoundBy, StragglerGroup};
 use super::{AnalysisError, analyze, analyze_for_replay, analyze_steps};
 use crate::{Format, Kind};
 use job::Job;
@@ -175,13 +175,13 @@ fn two_ranks_that_are_late_together_are_found() {
     let job = Job {
         ranks: 4,
         slow: Some((2, 15_000.0)),
-        slow_too: Some(3),
+        slow_too: vec![3],
         ..Job::default()
     };
     let report = report(&job);
     let stragglers = report.stragglers.as_ref().unwrap();
     assert_eq!(stragglers.slowest, None);
-    let pair = stragglers.slowest_pair.as_ref().unwrap();
+    let pair = stragglers.slowest_group.as_ref().unwrap();
     assert_eq!(pair.ranks, [2, 3]);
     assert!(near(pair.cost_ms, 15.0, 0.1), "{pair:?}");
     assert!(pair.last_share > 0.9, "{pair:?}");
@@ -194,11 +194,50 @@ fn two_ranks_that_are_late_together_are_found() {
     let three = Job {
         ranks: 3,
         slow: Some((1, 15_000.0)),
-        slow_too: Some(2),
+        slow_too: vec![2],
         ..job
     };
     let stragglers = self::report(&three).stragglers.unwrap();
-    assert!(stragglers.slowest_pair.is_none());
+    assert!(stragglers.slowest_group.is_none());
+}
+
+#[test]
+fn up_to_half_of_the_ranks_are_found_to_be_late_together() {
+    for (slow, slow_too, text) in [(1, vec![4, 6], "1, 4 and 6"), (4, vec![5, 6, 7], "4 to 7")] {
+        let job = Job {
+            ranks: 8,
+            slow: Some((slow, 15_000.0)),
+            slow_too: slow_too.clone(),
+            jitter_us: 500.0,
+            ..Job::default()
+        };
+        let report = report(&job);
+        let stragglers = report.stragglers.as_ref().unwrap();
+        assert_eq!(stragglers.slowest, None);
+        let group = stragglers.slowest_group.as_ref().unwrap();
+        assert_eq!(group.ranks, [&[slow][..], &slow_too].concat());
+        assert_eq!(group.ranks_text(), text);
+        assert!(near(group.cost_ms, 15.0, 0.1), "{group:?}");
+        let advice = &report.advice[0].sentence;
+        assert!(
+            advice.starts_with(&format!("Ranks {text} delay")),
+            "{advice}"
+        );
+    }
+    let many = StragglerGroup {
+        ranks: (0..40).step_by(3).collect(),
+        ..report(&Job {
+            ranks: 4,
+            slow: Some((2, 15_000.0)),
+            slow_too: vec![3],
+            ..Job::default()
+        })
+        .stragglers
+        .unwrap()
+        .slowest_group
+        .unwrap()
+    };
+    assert_eq!(many.ranks_text(), "0, 3, 6, 9, 12, 15, 18, 21 and 6 others");
 }
 
 #[test]
@@ -242,7 +281,7 @@ fn ranks_that_are_late_by_turns_do_not_stand_out() {
         .stragglers
         .unwrap();
         assert_eq!(stragglers.slowest, None);
-        assert!(stragglers.slowest_pair.is_none());
+        assert!(stragglers.slowest_group.is_none());
         assert_eq!(
             stragglers.ranks.iter().map(|rank| rank.last).sum::<u64>(),
             stragglers.operations
