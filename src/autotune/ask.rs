@@ -27,7 +27,7 @@ impl Autotune {
                 self.facts.ranks as u32,
                 self.facts.ranks.div_ceil(self.facts.hosts.count) as u32,
             ),
-            seed: self.knobs.autotune_seed,
+            seed: self.knobs.autotune_seed.unwrap_or_default(),
         };
         // A proposal that was lost once may have been lost because of its evidence.
         // The replay has no batches in device memory.

@@ -109,10 +109,15 @@ impl Autotune {
             allgathers: false,
             on_gpu: false,
         };
-        let tunable = Tunable::new(knobs, &facts).map_err(configuration)?;
-        let session = new_session(knobs, &tunable).map_err(configuration)?;
+        let mut knobs = knobs.clone();
+        // The limit of wrong adoptions is a probability over the orders of visits.
+        let seed = *knobs
+            .autotune_seed
+            .get_or_insert_with(|| rand::random::<u32>().into());
+        tracing::info!("autotune: RONDE_AUTOTUNE_SEED={seed} makes the same random choices");
+        let tunable = Tunable::new(&knobs, &facts).map_err(configuration)?;
+        let session = new_session(&knobs, &tunable).map_err(configuration)?;
         let mut autotune = Self {
-            knobs: knobs.clone(),
             facts,
             signatures: Signatures::default(),
             search: Search::new(None, tunable, session),
@@ -122,16 +127,18 @@ impl Autotune {
             searches: 0,
             last_search: 0,
             logbook: Logbook::new(knobs.autotune_log.as_deref(), knobs.resets)?,
-            store: Store::new(knobs),
+            store: Store::new(&knobs),
             skip: 0,
             lost: 0,
             progress,
             given_up: false,
             quiet,
+            knobs,
         };
+        let resets = autotune.knobs.resets;
         autotune
             .logbook
-            .reset(knobs.resets, &autotune.search.session.setting());
+            .reset(resets, &autotune.search.session.setting());
         autotune.report();
         Ok(autotune)
     }
@@ -295,13 +302,17 @@ impl Autotune {
         self.change_from(&before)
     }
 
-    /// Returns the settings of the active search if they differ from `before`; the next step is
-    /// then skipped.
+    /// Returns the settings of the active search if they differ from `before`. The next step is
+    /// skipped in either case: which steps a comparison counts does not depend on its orders.
     fn change_from(&mut self, before: &Settings) -> Option<Settings> {
         let now = self.search.settings();
-        let changes = now != *before;
-        self.skip = u32::from(changes);
-        changes.then_some(now)
+        self.skip = 1;
+        (now != *before).then_some(now)
+    }
+
+    /// Whether the tuner does not count the next step: it is the first one of a visit.
+    pub(crate) fn begins_visit(&self) -> bool {
+        self.skip > 0 || self.search.session.discards_next()
     }
 
     /// Returns the facts of steps like `sample`.

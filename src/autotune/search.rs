@@ -127,7 +127,7 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
     SessionConfig {
         budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
         recheck: knobs.autotune_recheck,
-        seed: knobs.autotune_seed,
+        seed: knobs.autotune_seed.unwrap_or(config.seed),
         warmup_samples: knobs.autotune_warmup_samples,
         steps_per_sample: knobs
             .autotune_steps_per_sample

@@ -45,6 +45,7 @@ impl Job {
         let start = [
             ("HOROVOD_CYCLE_TIME", "1"),
             ("RONDE_AUTOTUNE_START", "fusion_mb=1"),
+            ("RONDE_AUTOTUNE_SEED", "7"),
         ];
         let value = |name: &str| {
             let mut all = start.iter().chain(env);
@@ -195,7 +196,7 @@ fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
 #[test]
 fn a_few_steps_of_another_shape_change_nothing() {
     let (a, b) = (200, 201);
-    let mut job = Job::new(&[]);
+    let mut job = Job::new(&[("RONDE_AUTOTUNE_RECHECK", "0")]);
     let verdict = job.tune(a);
     let steps = job.autotune.search.steps;
     for _ in 0..20 {
@@ -260,9 +261,9 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
             job.settings
         );
         let confirmed = job.tune(signature);
-        assert!(confirmed.steps_active <= 50, "{confirmed}");
+        assert!(confirmed.steps_active <= 130, "{confirmed}");
         let confirmed = job.tune(other);
-        assert!(confirmed.steps_active <= 50, "{confirmed}");
+        assert!(confirmed.steps_active <= 130, "{confirmed}");
     }
 }
 

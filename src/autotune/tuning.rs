@@ -127,6 +127,10 @@ impl Tuning {
                 .autotune
                 .on_step(&sample, &mut self.tracer)
                 .or(self.next.take());
+            // In each visit a pause counts alike, whether or not its setting is new.
+            if self.autotune.begins_visit() {
+                self.meter.settings_change();
+            }
         }
     }
 }

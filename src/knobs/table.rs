@@ -307,12 +307,13 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Seed of the tuner's random choices.
-    autotune_seed: u64 {
+    /// Seed of the tuner's random choices, the order of the visits of its comparisons among them.
+    /// Without it every job draws another one.
+    autotune_seed: Option<u64> {
         env: "RONDE_AUTOTUNE_SEED",
         flag: Flag::value("autotune-seed"),
         kind: Kind::Count { unit: "seed", min: 0, max: u64::MAX },
-        default: "7",
+        default: "",
         tunable: false,
         scope: Scope::Runtime,
     }

@@ -389,7 +389,7 @@ prop_compose! {
         counts in proptest::option::of((0..=1_000_000u32, 1..=100_000u32)),
         noise in proptest::option::of(0.0..=1.0),
         start in proptest::option::of((proptest::option::of(0.0..=1024.0), 0.0..=CYCLE_TIME_MS_MAX)),
-        seed in any::<u64>(),
+        seed in proptest::option::of(any::<u64>()),
         timeline in proptest::option::of("[a-zé/ .]{1,20}"),
         level in 0..6usize,
         cores in proptest::collection::vec(0..8192usize, 0..9),

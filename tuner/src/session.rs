@@ -386,6 +386,11 @@ impl Session {
         }
     }
 
+    /// Whether the next step will not count, because a setting is entered, or entered again.
+    pub fn discards_next(&self) -> bool {
+        self.window.discards()
+    }
+
     /// Comparisons that the job has begun.
     pub fn contests(&self) -> u32 {
         self.contests

@@ -19,7 +19,7 @@ impl Pauses {
     /// … and least difference in nanoseconds: the scheduler alone easily extends short steps.
     const MARGIN_NS: u64 = 50_000_000;
 
-    /// The next step has other settings.
+    /// The next step has other settings, or is the first of a visit that has the same.
     pub(super) fn settings_change(&mut self) {
         self.expects_change = true;
     }
