@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn values_that_are_alike_have_a_narrow_interval() {
         for count in [7, 17, 40] {
-            let error = 1.01 * 0.5f64.powi(count as i32);
+            let error = 1.01 * 0.5f64.powi(count);
             let values: Vec<(f64, f64)> = (0..count)
                 .map(|index| (1.4, 0.2 + 1e-4 * f64::from(index % 2)))
                 .collect();
