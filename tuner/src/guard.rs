@@ -41,8 +41,8 @@ pub(crate) const WINSOR_FACTOR: f64 = 30.0;
 /// gain stay unseen with probability exp(−1.85) = 16 %; longer and rarer ones are mostly left to the
 /// checks after the adoption. With 2, a look at 230 steps proves fewer gains of 2.5 %.
 const STALL_PROTECTION: f64 = 1.85;
-/// Largest error at which Student's t must show the gain as well. The sign-flip test alone would adopt
-/// on the signs of 7 noisy pairs, and give an interval that does not cover rare stalls.
+/// Largest error at which Student's t must show the gain as well. The sign-flip test alone would
+/// adopt on the signs of 7 noisy pairs, and give an interval that does not cover rare stalls.
 const STUDENT_ERROR_MAX: f64 = 0.003;
 /// The contest ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
@@ -217,7 +217,7 @@ impl Guard {
         steps(&self.pairs, Arm::Candidate).len()
     }
 
-    /// A step after a change was discarded.
+    /// The first step of a visit was discarded.
     pub(crate) fn discarded(&mut self) {
         self.active += 1;
     }

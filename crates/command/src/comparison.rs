@@ -2,11 +2,11 @@
 //!
 //! As in the tuner's guard (`docs/ALGORITHM.md`), with single runs as visits: runs of the search do
 //! not count, because they proposed the winner since they looked good. The compared quantity is
-//! ln(candidate / start) of each pair. There are too few pairs for the guard's sign-flip test, so two
-//! tests have to agree: Student's t on the differences of the pairs, and on the runs as two
-//! independent samples. The first is right if the
-//! figures drift from pair to pair; the second keeps a lucky scatter of few differences from
-//! deciding. Looks share an error of 2.5 %, one-sided.
+//! ln(candidate / start) of each pair. There are too few pairs for the guard's sign-flip test, so
+//! two tests have to agree: Student's t on the differences of the pairs, and on the runs as two
+//! independent samples. The first is right if the figures drift from pair to pair; the second
+//! prevents a decision on a few differences that happen to be alike. Looks share an error of 2.5 %,
+//! one-sided.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

@@ -5,10 +5,10 @@
 //! section 21). The number of sign patterns is 2 to the power of the number of differences, so they
 //! are not enumerated: their sums are counted on a grid.
 
-/// Cells of the grid. Each magnitude loses less than a cell: with 45 values, together less than 0.04
-/// standard deviations of their sum.
+/// Cells of the grid. Each magnitude loses less than a cell: with 45 values, together less than
+/// 0.04 standard deviations of their sum.
 const CELLS: f64 = 16_384.0;
-/// Halvings of the interval that contains the half width.
+/// Halvings of the range that contains an end of the interval.
 const HALVINGS: u32 = 20;
 
 /// Whether the weighted mean of `differences`, each with its weight, is above `limit` at this

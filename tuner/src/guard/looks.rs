@@ -1,19 +1,18 @@
 //! Plan of a comparison: after which pairs it is looked at, what error each look may spend, and how
 //! long the visits are.
 //!
-//! With n pairs the smallest p of a sign-flip test is 2⁻ⁿ. The first look that can adopt the
-//! candidate is at the least n for which this is within the look's error, so visits are short until
-//! then.
+//! With n pairs the smallest p of a sign-flip test is 2⁻ⁿ. The first look is at the least n for which
+//! this is within the look's error, so visits are short until then.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
 
 /// One-sided error of all contests of a job together: the usual half of 5 %.
 const ERROR_BUDGET: f64 = 0.025;
-/// Share of the first look that can adopt: at 7 pairs in the first contest, 9 in the second.
+/// Share of the first look: at 7 pairs in the first contest, 9 in the second.
 const FIRST_SHARE: f64 = 0.516;
-/// Further looks: pairs after the first one, shares. They bear a few small differences of the other
-/// sign.
+/// Further looks: pairs after the first one, shares. A few small differences of the other sign do
+/// not prevent an adoption there.
 const FURTHER_LOOKS: [(usize, f64); 2] = [(4, 0.09), (7, 0.054)];
 /// Looks by active steps, at the first pair end with so many, and their shares; the first is for
 /// small gains, the others for those that spikes hide. Only a candidate that looks faster gets
@@ -29,7 +28,7 @@ const LONG: RangeInclusive<usize> = 14..=20;
 pub(super) struct Looks {
     /// Error of the contest.
     error: f64,
-    /// Pairs of the first look that can adopt.
+    /// Pairs of the first look.
     first: usize,
     /// Number of looks by active steps so far.
     late: usize,
@@ -44,7 +43,7 @@ pub(super) struct Look {
 }
 
 impl Looks {
-    /// Those of contest m = `number` (from 1) of a job: it may spend 6 A / (π m)², and all of them A.
+    /// Those of contest m = `number` (from 1) of a job, which may spend 6 A / (π m)² of the error A.
     pub(super) fn new(number: u32) -> Self {
         let error = 6.0 * ERROR_BUDGET / (PI * f64::from(number.max(1))).powi(2);
         Self {
@@ -54,8 +53,8 @@ impl Looks {
         }
     }
 
-    /// Lengths of the visits of pair `number`, counted from 1. Many short ones decide large gains in
-    /// 45 steps; long ones cost fewer changes once there are pairs enough.
+    /// Lengths of the visits of pair `number`, counted from 1. Short ones decide large gains in 42
+    /// steps; long ones need fewer changes for as many steps.
     pub(super) fn lengths(&self, number: usize) -> RangeInclusive<usize> {
         match number {
             ..=30 if number <= self.first + 1 => SHORT..=SHORT,

@@ -123,7 +123,7 @@ impl Session {
         self.window.log_times.push(step_ms.ln());
         let round = contest.guard.rounds();
         match contest.guard.push(step_ms) {
-            None | Some(Decision::Undecided) if self.is_hopeless() => {
+            None | Some(Decision::Undecided) if self.is_futile() => {
                 self.close_window(Phase::Ab, round, true);
                 self.keep_start(
                     "default kept: the best other setting was far slower when tried again",
@@ -137,7 +137,7 @@ impl Session {
     /// Whether the candidate turns out to be far slower, and the budget is spent. One slow step may
     /// be a stall, so all of its visit's steps are, at least two. The setting with which the search
     /// began, and one that is faster so far, stay.
-    fn is_hopeless(&self) -> bool {
+    fn is_futile(&self) -> bool {
         let steps = &self.window.log_times;
         let least = steps.iter().copied().fold(f64::INFINITY, f64::min);
         let is_winner = (self.contest.as_ref()).is_some_and(|it| it.winner == self.setting);

@@ -142,7 +142,8 @@ fn late_group(sums_ms: &[f64]) -> Option<Vec<u32>> {
     Some(ranks)
 }
 
-/// Delays of all of `ranks`, in order, after the last other rank, for the operations where they were the last.
+/// Delays of the first of `ranks`, which are in order, after the last other rank, for the operations
+/// where they were the last.
 fn lags_ms(steps: &[SteadyStep<'_>], ranks: &[u32]) -> Vec<f64> {
     let batches = steps.iter().flat_map(|step| &step.batches);
     let known = batches.flat_map(|batch| &batch.ready);
