@@ -9,25 +9,26 @@
 //! Null hypothesis: each step under the candidate takes f ≥ 1 times what it would take under the
 //! default, whatever the environment does. Given the environment, the sign of each pair difference
 //! is then an independent fair coin, so autocorrelation, periods and several modes of the step time
-//! cannot produce a direction. The test is the sign-flip test of the relative pair differences,
-//! weighted by the square root of the visit's length: it is exact under this hypothesis at any
-//! number of pairs. Student's t must agree, against rare stalls. Group-sequential looks spend the
-//! error of the contest; contest m of a job gets 6 A / (π m)², so all contests together stay below
-//! A = 0.025. The interval inverts the tests of the look that decided, so it is valid at the stop.
+//! cannot produce a direction. The test is the sign-flip test of the pair differences, weighted by
+//! the square root of the visit's length: it is exact under this hypothesis at any number of pairs.
+//! Student's t must agree, against rare stalls. Group-sequential looks spend the error of the
+//! contest; contest m of a job gets 6 A / (π m)², so all contests together stay below A = 0.025. The
+//! interval of f inverts the tests of the look that decided, so it is valid at the stop.
 //! `docs/ALGORITHM.md` has the theorem and the assumptions.
 
 mod flip;
 mod looks;
 pub(crate) mod promise;
+mod ratio;
 pub(crate) mod stall;
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::center::{mean, median};
 use crate::guard::looks::Looks;
 pub use crate::guard::looks::contest_steps_left;
+pub(crate) use crate::guard::ratio::Difference;
 use crate::guard::stall::Stalls;
 use crate::random::generator;
 
@@ -41,9 +42,6 @@ pub(crate) const WINSOR_FACTOR: f64 = 30.0;
 /// gain stay unseen with probability exp(−1.85) = 16 %; longer and rarer ones are mostly left to the
 /// checks after the adoption. With 2, a look at 230 steps proves fewer gains of 2.5 %.
 const STALL_PROTECTION: f64 = 1.85;
-/// Largest error at which Student's t must show the gain as well. The sign-flip test alone would
-/// adopt on the signs of 7 noisy pairs, and give an interval that does not cover rare stalls.
-const STUDENT_ERROR_MAX: f64 = 0.003;
 /// The contest ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
 /// Pairs from which a candidate with a larger unclipped mean is dropped.
@@ -134,29 +132,6 @@ impl Visits {
         self.pair[self.arm() as usize].push(step_ms);
         let is_complete = self.pair.iter().all(|visit| visit.len() == self.length);
         is_complete.then(|| std::mem::take(&mut self.pair))
-    }
-}
-
-/// The relative difference of the mean step times, candidate less default, as a share of their
-/// average.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Difference {
-    center: f64,
-    se: f64,
-    /// Interval of the look.
-    ends: [f64; 2],
-    /// Whether both tests show that the candidate is faster.
-    is_proved: bool,
-}
-
-impl Difference {
-    /// The candidate's gain in percent of the default's step time, [low, high].
-    pub(crate) fn gain_pct(&self) -> [f64; 2] {
-        let [low, high] = self.ends;
-        [high, low].map(|difference| {
-            let half = difference.clamp(-1.99, 1.99) / 2.0;
-            100.0 * (1.0 - (1.0 + half) / (1.0 - half))
-        })
     }
 }
 
@@ -260,48 +235,12 @@ impl Guard {
         Decision::Undecided
     }
 
-    /// The difference with one-sided limits at this error; none before the second pair. The limits
-    /// are the wider ones of both tests if they show a gain, and otherwise Student's, which exist
-    /// for a few pairs as well.
+    /// Compares the arms at this one-sided error; none before the second pair.
     fn compare(&mut self, error: f64) -> Option<Difference> {
-        let count = self.pairs.len() as f64;
         let all: Vec<f64> = self.pairs.iter().flatten().flatten().copied().collect();
         let limit = WINSOR_FACTOR * median(&all);
         self.winsorized = all.iter().filter(|step| **step > limit).count();
-        let pairs = clipped(&self.pairs, [limit; 2]);
-        let [default, candidate] = ARMS.map(|arm| steps(&pairs, arm));
-        let middle = (mean(&default) + mean(&candidate)) / 2.0;
-        let difference = |[default, candidate]: &Pair| (mean(candidate) - mean(default)) / middle;
-        let (sum, weights) = weighted_sum(&pairs, difference);
-        let center = sum / weights;
-        let differences: Vec<(f64, f64)> = pairs
-            .iter()
-            .map(|pair| (weight(pair), difference(pair)))
-            .collect();
-        let deviation = |&(weight, difference): &(f64, f64)| weight * (difference - center);
-        let squares = differences.iter().map(|it| deviation(it).powi(2));
-        let se = (squares.sum::<f64>() * count / (count - 1.0)).sqrt() / weights;
-        let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
-        let half_width = student.inverse_cdf(1.0 - error.min(STUDENT_ERROR_MAX)) * se;
-        let mut ends = [center - half_width, center + half_width];
-        if !ends.iter().all(|end| end.is_finite()) {
-            return None;
-        }
-        let gains: Vec<(f64, f64)> = (differences.iter())
-            .map(|(weight, difference)| (*weight, -difference))
-            .collect();
-        let is_proved = ends[1] < 0.0 && flip::is_above(&gains, 0.0, error);
-        if is_proved {
-            let low = flip::lower_end(&differences, center, error);
-            let high = -flip::lower_end(&gains, -center, error);
-            ends = [low.min(ends[0]), high.max(ends[1])];
-        }
-        Some(Difference {
-            center,
-            se,
-            ends,
-            is_proved,
-        })
+        ratio::compare(&self.pairs, limit, error)
     }
 
     /// Whether there is no further look: the last one was taken, or is not worth its steps.
