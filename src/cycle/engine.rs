@@ -218,7 +218,10 @@ impl Engine {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             cycle.poll_device()?;
             match cycle.due(now) {
-                Due::Now => cycle.step(now).map(|()| Advance::Stepped),
+                Due::Now => {
+                    cycle.check_stalls_while_busy(now)?;
+                    cycle.step(now).map(|()| Advance::Stepped)
+                }
                 Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Park(Park::Pace(pace))),
                 Due::Idle(None) => cycle
                     .check_liveness(now)

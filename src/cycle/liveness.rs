@@ -7,8 +7,9 @@ use crate::clock::Nanos;
 use crate::error::Error;
 use crate::observer::NoObserver;
 
-/// Interval of checks of the peers while work is pending but no cycle runs.
-const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval of checks of the peers while work is pending but no cycle runs, and of checks for
+/// stalled tensors while cycles follow one another.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Cycle {
     /// Requests a first cycle if clocks are to be compared: before anything else, for all process
@@ -45,6 +46,23 @@ impl Cycle {
             self.transport.check_peers()?;
             self.launches.check()?;
         }
+        let next_stall = self.check_stalls(now)?;
+        let next_peers = pending.then(|| now + CHECK_INTERVAL);
+        Ok([next_stall, next_peers].into_iter().flatten().min())
+    }
+
+    /// Checks stalled tensors before a cycle, at intervals: a tensor may be missing while others
+    /// leave no time between two cycles.
+    pub(crate) fn check_stalls_while_busy(&mut self, now: Nanos) -> Result<(), Error> {
+        if now >= self.next_stall_check {
+            self.check_stalls(now)?;
+        }
+        Ok(())
+    }
+
+    /// Checks stalled tensors; returns the time of the next check.
+    fn check_stalls(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+        self.next_stall_check = now + CHECK_INTERVAL;
         // The observer reads the cycle that owns it, so it is taken out meanwhile.
         let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));
         let stalls = observer.check_stalls(now, self);
@@ -54,7 +72,6 @@ impl Cycle {
         if stalls.needs_ranks {
             self.queue.doorbell.ring(self.number + 1);
         }
-        let next_peers = pending.then(|| now + PEER_CHECK_INTERVAL);
-        Ok([stalls.next, next_peers].into_iter().flatten().min())
+        Ok(stalls.next)
     }
 }

@@ -136,6 +136,8 @@ pub(crate) struct Cycle {
     details: Details,
     /// A report of stalled tensors is due, and needs details of the next cycle.
     reports_stalls: bool,
+    /// When to check stalled tensors if there is no time between cycles.
+    next_stall_check: Nanos,
     /// Cached tensors that are ready here, by slot.
     hits: Vec<Option<Submission>>,
     hits_held: usize,

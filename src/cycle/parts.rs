@@ -87,6 +87,7 @@ impl Cycle {
             is_attached: false,
             details: Details::default(),
             reports_stalls: false,
+            next_stall_check: Nanos(0),
             hits: Vec::new(),
             hits_held: 0,
             misses: HashMap::new(),

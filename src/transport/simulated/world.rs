@@ -298,11 +298,14 @@ impl World {
     fn depart(&self, agent: usize, panic: Option<Box<dyn Any + Send>>) {
         let mut state = lock(&self.state);
         state.agents[agent].gone = true;
-        state.agents[agent].waiting = None;
+        let waiting = state.agents[agent].waiting.take();
         if let Some(panic) = panic.filter(|panic| !panic.is::<Vanished>()) {
             state.failure.get_or_insert(Failure::Panic(panic));
         }
         pass_on(&mut state);
+        drop(state);
+        // It may own what waits when it is dropped. A rank that is gone vanishes there once more.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(waiting)));
     }
 }
 
