@@ -12,20 +12,32 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Pid, getpid};
 
-static MARK: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
+/// What differs in a child.
+enum Mark {
+    Page(&'static AtomicU8),
+    /// Where the kernel or a sandbox refuses to clear a page: costs a system call for each check.
+    Pid(Pid),
+}
+
+static MARK: OnceLock<Mark> = OnceLock::new();
 
 /// Sets the mark for the life of the process; called when a context is made.
 pub(crate) fn arm() {
-    MARK.get_or_init(|| make_mark().ok());
+    MARK.get_or_init(|| make_page().map_or_else(|_| Mark::Pid(getpid()), Mark::Page));
 }
 
 /// Whether this process is a forked child of the one that called [`arm`].
 pub(crate) fn forked() -> bool {
-    matches!(MARK.get(), Some(Some(mark)) if mark.load(Ordering::Relaxed) == 0)
+    match MARK.get() {
+        None => false,
+        Some(Mark::Page(mark)) => mark.load(Ordering::Relaxed) == 0,
+        Some(Mark::Pid(pid)) => *pid != getpid(),
+    }
 }
 
-fn make_mark() -> Result<&'static AtomicU8, Errno> {
+fn make_page() -> Result<&'static AtomicU8, Errno> {
     let (bytes, protection) = (
         rustix::param::page_size(),
         ProtFlags::READ | ProtFlags::WRITE,

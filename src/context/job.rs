@@ -454,11 +454,13 @@ impl Job {
                     engine.run();
                 }
             });
-        let thread = thread.map_err(|error| {
-            StartFailure::Thread(Error::Internal {
+        let thread = thread.map_err(|source| {
+            let error = Error::Start(StartError::Thread {
                 rank: self.identity.rank,
-                message: format!("cannot start the cycle thread: {error}"),
-            })
+                source: Arc::new(source),
+            });
+            lock(&engine.cycle).end(error.clone()); // which tells the other ranks
+            StartFailure::Thread(error)
         })?;
         Ok(Running {
             engine,

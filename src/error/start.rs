@@ -59,6 +59,17 @@ pub enum StartError {
     /// TCP was requested and cannot be used.
     #[error("RONDE_BACKEND=tcp: {0}")]
     NoTcp(Arc<dyn std::error::Error + Send + Sync>),
+    /// The operating system gave no thread.
+    #[error(
+        "rank {rank} cannot start a thread: {source}; raise the limit of processes and threads (ulimit -u, \
+         a container's --pids-limit)"
+    )]
+    Thread {
+        /// The rank.
+        rank: usize,
+        /// Error of the operating system.
+        source: Arc<std::io::Error>,
+    },
     /// The rendezvous with the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),

@@ -56,7 +56,8 @@ pub(crate) enum RendezvousError {
         "rank {rank} has {what} {found}, rank {first_rank} has {expected}; start all ranks with the same {what}"
     )]
     Disagreement {
-        /// Name of the value: `job size`, `members of the process set`, `host key`, `process sets`,
+        /// Name of the value: `job size`, `members of the process set`, `host key (RONDE_HOST_ID)`,
+        /// `process sets`,
         /// a knob's variable, `response cache words`, `shared memory bytes`.
         what: String,
         /// Job rank of set rank 0.
@@ -71,7 +72,7 @@ pub(crate) enum RendezvousError {
     /// Some ranks did not arrive in time.
     #[error(
         "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; check that they were started on this \
-         host and read their output. If they wait as well, set RONDE_JOB_ID to one value on all ranks. If they are slow, \
+         host, not in another container or network namespace, and read their output. If they wait as well, set RONDE_JOB_ID to one value on all ranks. If they are slow, \
          raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::error::{Error, PeerError};
 use crate::rendezvous::Patience;
@@ -45,7 +47,8 @@ pub(crate) enum Lifeline {
     /// Readable when the process has ended. Ranks of one process share it.
     Pidfd(Arc<OwnedFd>),
     /// The kernel gave no pidfd. The rendezvous connection between this rank and rank 0 stays open
-    /// instead, and is closed when the process ends (unless a forked child holds it).
+    /// instead, and is closed when the process ends, unless a forked child holds it: then rank 0
+    /// notices that the process is gone.
     Socket(Arc<OwnedFd>),
     /// The other ranks learn of a closed connection from rank 0.
     Rank0,
@@ -227,10 +230,21 @@ impl Peers {
         let ended = ranks
             .iter()
             .zip(&fds)
-            .filter(|(_, fd)| !fd.revents().is_empty())
+            .filter(|&(&rank, fd)| !fd.revents().is_empty() || self.has_no_process(rank))
             .map(|(&rank, _)| rank);
         // Presence is read after the poll: a rank that left and then ended has left.
         ended.into_iter().find(|&rank| self.presence(rank) == HERE)
+    }
+
+    /// Whether the process of `rank` has ended although a child that it has forked keeps its
+    /// connection open. Only rank 0 knows the process ids as they are in its own namespace.
+    fn has_no_process(&self, rank: usize) -> bool {
+        let peer = &self.peers[rank];
+        let pid = match peer.lifeline {
+            Lifeline::Socket(_) if self.rank == 0 => Pid::from_raw(peer.pid as i32),
+            _ => None,
+        };
+        pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     }
 
     /// Ends the set for all because of `rank`; the first call counts.
@@ -503,6 +517,28 @@ mod tests {
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
         assert_eq!(found, [12, 12]);
+    }
+
+    #[test]
+    fn a_rank_whose_child_keeps_the_connection_open_is_lost_with_its_process() {
+        let (mut peers, _) = peers(3, 0);
+        let (own, _of_the_child) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut process = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        peers.peers[2] = Peer {
+            pid: process.id(),
+            lifeline: Lifeline::Socket(Arc::new(own.into())),
+        };
+        peers.check_all().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let error = peers.check_all().unwrap_err();
+        assert!(
+            matches!(error, Error::Peer(PeerError::Lost { rank: 12, .. })),
+            "{error}"
+        );
     }
 
     #[test]

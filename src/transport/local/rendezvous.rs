@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::getuid;
+use rustix::process::geteuid;
 
 use crate::identity::digest;
 use crate::rendezvous::RendezvousConfig;
@@ -138,7 +138,7 @@ pub(super) fn connect(
 /// it reveals neither the key nor the job's next names.
 pub(super) fn name(config: &RendezvousConfig) -> String {
     let hash = digest(format!("{}\0{}", config.job_key, config.init).as_bytes());
-    format!("ronde-{}-{hash}", getuid().as_raw())
+    format!("ronde-{}-{hash}", geteuid().as_raw())
 }
 
 /// Address of [`name`].
@@ -163,7 +163,7 @@ pub(super) fn create_region(
     let (region, file) = Region::create("ronde", bytes).map_err(|error| {
         system(
             config,
-            &format!("create {bytes} bytes of shared memory"),
+            &format!("create {bytes} bytes of shared memory (memfd_create)"),
             error,
         )
     })?;
@@ -204,7 +204,7 @@ pub(super) fn check_holder(
             error,
         )
     })?;
-    let expected = getuid().as_raw();
+    let expected = geteuid().as_raw();
     match found.uid == expected {
         true => Ok(found),
         false => Err(RendezvousError::ForeignUser {

@@ -14,7 +14,7 @@ use ronde_net::not_come;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::process::getuid;
+use rustix::process::geteuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
@@ -183,7 +183,7 @@ impl<'a> Server<'a> {
                     ));
                 }
             };
-            let own = getuid().as_raw();
+            let own = geteuid().as_raw();
             match socket::credentials(&stream) {
                 Ok(Credentials { uid, pid }) if uid == own => {
                     if self.unauthenticated.len() == UNAUTHENTICATED_MAX {
@@ -294,7 +294,11 @@ impl<'a> Server<'a> {
             list(&hello.members),
             list(&config.members),
         )?;
-        agree("host key", hello.host_key.clone(), config.host_key.clone())?;
+        agree(
+            "host key (RONDE_HOST_ID)",
+            hello.host_key.clone(),
+            config.host_key.clone(),
+        )?;
         if rank >= size {
             return Err(RendezvousError::InvalidRank { rank, pid, size });
         }

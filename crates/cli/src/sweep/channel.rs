@@ -87,7 +87,7 @@ pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
 /// Whether the process at the other end belongs to the same user.
 fn is_own(stream: &UnixStream) -> io::Result<bool> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    Ok(peer.uid == rustix::process::getuid())
+    Ok(peer.uid == rustix::process::geteuid())
 }
 
 /// Sends a message as one line.

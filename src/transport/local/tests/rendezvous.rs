@@ -156,7 +156,7 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
         ..rank(1, &zero)
     };
     let found = same_error(vec![(zero, LAYOUT), (one, LAYOUT)]);
-    assert_eq!(found, error("host key", "other", "host"));
+    assert_eq!(found, error("host key (RONDE_HOST_ID)", "other", "host"));
 
     let sets = |sets: &str, config: &RendezvousConfig| RendezvousConfig {
         contract: vec![("process sets".to_owned(), sets.to_owned())],

@@ -425,7 +425,10 @@ fn a_name_that_another_program_holds_is_reported_by_every_rank_at_once() {
         let ranks = (0..3).map(|r| (rank(r, &zero), layout(3))).collect();
         for (r, outcome) in try_to_connect(ranks).into_iter().enumerate() {
             let (pid, uid) = match backlog {
-                Some(_) => (std::process::id(), Some(rustix::process::getuid().as_raw())),
+                Some(_) => (
+                    std::process::id(),
+                    Some(rustix::process::geteuid().as_raw()),
+                ),
                 None => (0, None),
             };
             assert_eq!(
@@ -481,7 +484,7 @@ fn a_name_that_another_user_holds_is_reported_by_every_rank_and_receives_nothing
             rank: r,
             pid: std::process::id(),
             found: OTHER,
-            expected: rustix::process::getuid().as_raw(),
+            expected: rustix::process::geteuid().as_raw(),
         };
         assert_eq!(error, expected);
     }
