@@ -208,7 +208,7 @@ def test_hosts_that_come_and_go():
 
 def test_hosts_that_cool_down(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(discovery.time, "time", lambda: now[0])
+    monkeypatch.setattr(discovery.time, "monotonic", lambda: now[0])
     found = discovery.FixedHosts({"a": 1, "b": 1})
     manager = discovery.HostManager(found, cooldown_range=(10, 100))
     manager.update_available_hosts()

@@ -33,6 +33,8 @@ fn a_rank_killed_by_a_signal_is_told_as_shells_do() {
     assert_eq!(outcome.code, Some(137));
     let expected = "rank 1 was killed by signal 9 (SIGKILL); ending the other 2 ranks";
     assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+    let hint = "the system may have killed rank 1 for lack of memory";
+    assert!(outcome.stderr.contains(hint), "{}", outcome.stderr);
 }
 
 #[test]

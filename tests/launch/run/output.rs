@@ -131,6 +131,32 @@ fn a_closed_standard_output_ends_the_job() {
     assert_all_end(&pids);
 }
 
+#[test]
+fn a_full_disk_costs_the_output_and_not_the_job() {
+    for options in [&[][..], &["--tcp"], &["--min-np", "1"]] {
+        let mut arguments = vec!["run", "-np", "1"];
+        arguments.extend(options);
+        // The rank goes on after its first line has failed.
+        let script = "echo out; sleep 0.3; echo out; echo err >&2; touch \"$GATE\"";
+        arguments.extend(["--", "sh", "-c", script]);
+        let gate = Gate::new();
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = ronde(&arguments);
+        command.env("GATE", gate.file()).stdout(full.unwrap());
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(gate.file().exists(), "{}", outcome.stderr);
+        let lines = sorted(&outcome.stderr);
+        assert!(
+            lines.len() == 2
+                && lines[0] == "[0]<stderr>:err"
+                && lines[1].contains("No space left on device"),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
 /// Live output leaves rank 0 the launcher's own standard output, so this test observes it from
 /// outside: it starts itself again as the launcher.
 #[test]

@@ -3,7 +3,10 @@
 use super::*;
 use ronde::internal::identity::MAX_RANKS;
 use ronde_cli::run::LaunchSpec;
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 #[test]
 fn each_of_8_ranks_gets_its_place() {
@@ -76,6 +79,55 @@ fn a_command_that_cannot_start_is_said_before_anything_runs() {
         outcome(ronde(&["run", "-np", "2", "--", "/dev/null"])).code,
         Some(126)
     );
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    let ronde = env!("CARGO_BIN_EXE_ronde");
+    let script =
+        format!("ulimit -Sn 20; exec {ronde} run -np 12 --no-prefix -- sh -c 'ulimit -Sn'");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let outcome = outcome(command);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(!outcome.stdout.contains("20\n20\n"), "{}", outcome.stdout);
+}
+
+#[test]
+fn unusual_folders_are_used_or_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let unusual = folder.path().join(OsStr::from_bytes(b"\xff"));
+    let long = folder.path().join("x".repeat(100));
+    for folder in [&unusual, &long] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let elastic = |folder: &Path, script: &str| {
+        let mut command = ronde(&["run", "-np", "1", "--min-np", "1", "--", "sh", "-c", script]);
+        command.env("TMPDIR", folder);
+        outcome(command)
+    };
+    let script = "test -S \"$RONDE_ELASTIC_SOCKET\" && test -f \"$RONDE_SECRET_FILE\"";
+    let used = elastic(&unusual, script);
+    assert_eq!(used.code, Some(0), "{}", used.stderr);
+    let refused = elastic(&long, "true");
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused
+            .stderr
+            .contains("set TMPDIR to a folder with a shorter path"),
+        "{}",
+        refused.stderr
+    );
+    let mut command = ronde(&["run", "-np", "1", "--tcp", "--", "sh", "-c", "touch here"]);
+    let tcp = outcome({
+        command.current_dir(&unusual);
+        command
+    });
+    assert_eq!((tcp.code, tcp.stderr.as_str()), (Some(0), ""));
+    assert!(unusual.join("here").exists());
 }
 
 #[test]

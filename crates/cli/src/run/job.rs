@@ -15,7 +15,7 @@
 
 use super::guard::Guard;
 use super::output::{EXIT_PIPE, Queue, Target};
-use super::process::Exit;
+use super::process::{Exit, lack_of_memory};
 use super::rank::Rank;
 use super::signals::{self, Signals};
 use super::sink::Sink;
@@ -317,7 +317,7 @@ impl<'a, 'p> Job<'a, 'p> {
                     self.ranks[rank].streams[stream].read(&mut self.queue);
                 }
                 Event::Writable => {
-                    if self.queue.write() == Some(Target::Stdout) {
+                    if self.queue.write_or_drop(&self.spec.label) {
                         self.end(EXIT_PIPE, Signal::TERM);
                     }
                 }
@@ -399,12 +399,16 @@ impl<'a, 'p> Job<'a, 'p> {
             1 => "; ending the other rank".to_owned(),
             others => format!("; ending the other {others} ranks"),
         };
-        let cause = format!("rank {} {exit}", self.ranks[rank].number);
+        let name = format!("rank {}", self.ranks[rank].number);
+        let cause = format!("{name} {exit}");
         if self.part.is_of_launcher() {
             let code = exit.code();
             self.report(&Report::Failed(code, cause.clone()));
         } else {
             self.say(&format!("{cause}{rest}"));
+        }
+        if let Some(hint) = lack_of_memory(exit, &name) {
+            self.say(&hint);
         }
         self.cause = Some(cause);
         self.end(exit.code(), Signal::TERM);

@@ -79,7 +79,7 @@ Standard input goes to rank 0 of a job on this machine, unless it is a terminal;
 none.
 
 Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not \
-exist, 2 for wrong usage.";
+exist, 126 if it cannot be executed, 2 for wrong usage, 1 for other errors of the launcher.";
 
 /// Start the ranks of a job, on this machine or on several hosts
 #[derive(clap::Args)]
@@ -200,6 +200,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         guard: program::again(),
     };
     if elastic.is_none() && starter == Starter::Here {
+        // The launcher has some open files for each rank. Ranks inherit the limit.
+        ronde_net::raise_open_files_limit();
         return Ok(ExitCode::from(launch(&spec)?));
     }
     let flags = SshFlags {

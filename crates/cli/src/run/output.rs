@@ -41,11 +41,16 @@ pub(super) struct Queue {
     /// Number of bytes of the first piece that have been written.
     written: usize,
     bytes: usize,
+    /// Standard output cannot be written: its lines are dropped.
+    is_stdout_lost: bool,
 }
 
 impl Queue {
     /// Appends a complete line; the line end is added.
     pub(super) fn push(&mut self, target: Target, line: &[u8]) {
+        if self.is_stdout_lost && target == Target::Stdout {
+            return;
+        }
         match self.pieces.back_mut() {
             Some((last, piece)) if *last == target && piece.len() < PIECE_BYTES => {
                 piece.extend_from_slice(line);
@@ -79,9 +84,28 @@ impl Queue {
         }
     }
 
-    /// Writes some bytes to the next target, which must have polled as writable. If the target is
-    /// closed, discards the data for it and returns it.
-    pub(super) fn write(&mut self) -> Option<Target> {
+    /// Like [`write`](Self::write); returns whether nobody reads standard output any more. After
+    /// another error of it, such as a full disk, its lines are dropped, with a message.
+    pub(super) fn write_or_drop(&mut self, label: &str) -> bool {
+        match self.write() {
+            None | Some((Target::Stderr, _)) => false,
+            Some((Target::Stdout, Errno::PIPE | Errno::CONNRESET)) => true,
+            Some((Target::Stdout, error)) => {
+                self.is_stdout_lost = true;
+                let error = std::io::Error::from(error);
+                let message = format!(
+                    "{label}: cannot write to standard output: {error}; its output is lost from \
+                     here on; redirect it to another disk, or give --output-filename a folder there"
+                );
+                self.push(Target::Stderr, message.as_bytes());
+                false
+            }
+        }
+    }
+
+    /// Writes some bytes to the next target, which must have polled as writable. On an error,
+    /// discards the data for the target and returns it.
+    pub(super) fn write(&mut self) -> Option<(Target, Errno)> {
         let (target, piece) = self.pieces.front()?;
         let rest = &piece[self.written..];
         let chunk = &rest[..rest.len().min(WRITE_BYTES_MAX)];
@@ -100,10 +124,10 @@ impl Queue {
                 None
             }
             Err(Errno::AGAIN | Errno::INTR) => None,
-            Err(_) => {
+            Err(error) => {
                 let target = *target;
                 self.discard(target);
-                Some(target)
+                Some((target, error))
             }
         }
     }

@@ -137,6 +137,16 @@ impl Exit {
     }
 }
 
+/// Hint after the end of `rank` by SIGKILL, which the launcher has not sent.
+pub(super) fn lack_of_memory(exit: Exit, rank: &str) -> Option<String> {
+    (exit == Exit::Signal(Signal::KILL.as_raw())).then(|| {
+        format!(
+            "the system may have killed {rank} for lack of memory: see dmesg, and the memory limit \
+             of the container"
+        )
+    })
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match *self {

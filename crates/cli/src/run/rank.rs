@@ -8,6 +8,7 @@ use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};
 use ronde::internal::identity::IDENTITY_VARIABLES;
 use ronde_elastic::Place;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 
@@ -52,7 +53,7 @@ impl Rank {
     pub(super) fn with_variables(
         spec: &LaunchSpec,
         number: usize,
-        variables: impl IntoIterator<Item = (&'static str, String)>,
+        variables: impl IntoIterator<Item = (&'static str, impl AsRef<OsStr>)>,
         inherits: bool,
         sink: impl Fn(Target) -> Result<Sink, LaunchError>,
     ) -> Result<Rank, LaunchError> {

@@ -1,5 +1,6 @@
 //! Description of a job to launch, and the errors of a launch.
 
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -61,8 +62,9 @@ pub enum LaunchError {
     NoCommand,
     /// The program of a rank could not be started.
     #[error(
-        "cannot start {} as rank {rank}: {source}; check the command's spelling and PATH",
-        .program.display()
+        "cannot start {} as rank {rank}: {source}{}",
+        .program.display(),
+        start_advice(.source, "check the command's spelling and PATH")
     )]
     Start {
         /// The program.
@@ -74,10 +76,13 @@ pub enum LaunchError {
     },
     /// The process that starts the ranks of a host could not be started.
     #[error(
-        "cannot start {} for the host {host}: {source}; hosts without MPI are reached through ssh, so \
-         install its client (Debian: openssh-client), or use this machine alone \
-         (-H localhost:N)",
-        .program.display()
+        "cannot start {} for the host {host}: {source}{}",
+        .program.display(),
+        start_advice(
+            .source,
+            "hosts without MPI are reached through ssh, so install its client (Debian: \
+             openssh-client), or use this machine alone (-H localhost:N)"
+        )
     )]
     Agent {
         /// The host.
@@ -103,6 +108,25 @@ pub enum LaunchError {
         /// Error of the operating system.
         source: io::Error,
     },
+}
+
+/// What to do about an error of the start of a program, after a semicolon; `missing` if the program
+/// does not exist.
+fn start_advice(source: &io::Error, missing: &str) -> String {
+    let advice = match Errno::from_io_error(source) {
+        Some(Errno::NOENT) => missing,
+        Some(Errno::MFILE) => "raise the limit of open files (ulimit -n)",
+        Some(Errno::AGAIN) => {
+            "raise the limit of processes: the user's (ulimit -u), or that of the container \
+             (docker: --pids-limit)"
+        }
+        Some(Errno::ACCESS) => {
+            "check that it is a program, that its permissions allow its execution, and that its \
+             file system is not mounted with noexec"
+        }
+        _ => return String::new(),
+    };
+    format!("; {advice}")
 }
 
 impl LaunchError {
@@ -131,6 +155,43 @@ impl LaunchError {
         move |source| LaunchError::System {
             action,
             source: source.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_after_a_failed_start_fits_its_reason() {
+        let start = |source: Errno| LaunchError::Start {
+            program: "a".into(),
+            rank: 1,
+            source: source.into(),
+        };
+        let agent = |source: Errno| LaunchError::Agent {
+            host: "b".into(),
+            program: "ssh".into(),
+            source: source.into(),
+        };
+        let own = [
+            (start as fn(Errno) -> LaunchError, "spelling and PATH"),
+            (agent, "install its client"),
+        ];
+        for (of, missing) in own {
+            for (source, part) in [
+                (Errno::NOENT, missing),
+                (Errno::MFILE, "ulimit -n"),
+                (Errno::AGAIN, "--pids-limit"),
+                (Errno::ACCESS, "noexec"),
+            ] {
+                let text = of(source).to_string();
+                assert!(text.contains(part), "{text}");
+                assert_eq!(text.contains(missing), part == missing, "{text}");
+            }
+            let text = of(Errno::NOMEM).to_string();
+            assert!(text.ends_with("(os error 12)"), "{text}");
         }
     }
 }

@@ -49,11 +49,13 @@ impl Tree {
         }
     }
 
-    /// Whether a process of it is left.
+    /// Whether a process of it is left. Zombies do not count: in a container, process 1 may not
+    /// reap them.
     pub(super) fn is_alive(&self) -> bool {
+        let is_in_group = |found: &Found| found.group == self.group as i32 && !found.is_zombie;
         let has_group =
             group(self.group).is_some_and(|group| test_kill_process_group(group).is_ok());
-        has_group || !self.alive().is_empty()
+        (has_group && processes().values().any(is_in_group)) || !self.alive().is_empty()
     }
 
     fn alive(&self) -> Vec<Process> {
@@ -107,6 +109,7 @@ fn group(pid: u32) -> Option<Pid> {
 /// Entry of `/proc`.
 struct Found {
     parent: i32,
+    group: i32,
     started: u64,
     is_zombie: bool,
 }
@@ -122,12 +125,13 @@ fn processes() -> HashMap<i32, Found> {
 }
 
 /// Parses `/proc/PID/stat` (proc_pid_stat(5)): after the name in parentheses come the state, the
-/// parent, and as the 20th field the start time.
+/// parent, the process group, and as the 20th field the start time.
 fn parse(stat: &str) -> Option<Found> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     Some(Found {
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
         is_zombie: *fields.first()? == "Z",
     })
@@ -136,15 +140,32 @@ fn parse(stat: &str) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn names_with_spaces_and_parentheses_are_read() {
-        let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        let stat = "7 (a) b (c) S 3 8 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         let found = parse(stat).unwrap();
         assert_eq!(
-            (found.parent, found.started, found.is_zombie),
-            (3, 4242, false)
+            (found.parent, found.group, found.started, found.is_zombie),
+            (3, 8, 4242, false)
         );
         assert!(parse("7 (a").is_none() && parse("7 (a) S").is_none());
+    }
+
+    #[test]
+    fn a_zombie_is_not_alive() {
+        let mut child = Command::new("cat");
+        child.stdin(Stdio::piped()).process_group(0);
+        let mut child = child.spawn().unwrap();
+        let tree = Tree::of(child.id());
+        assert!(tree.is_alive());
+        drop(child.stdin.take()); // it ends, and is not reaped
+        let pid = WaitId::Pid(Pid::from_child(&child));
+        waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        assert!(!tree.is_alive());
+        child.wait().unwrap();
     }
 }

@@ -132,7 +132,7 @@ class HostState:
     def blacklist(self) -> None:
         """Records a failure of the host. No effect during a cooldown."""
         self._is_blacklisted = True
-        now = time.time()
+        now = time.monotonic()
         if self._cooldown_end > now:
             return
         if self._cooldown_range is not None:
@@ -154,7 +154,7 @@ class HostState:
 
     def is_resurrected(self) -> bool:
         """Whether the host has failed and its cooldown has ended."""
-        return 0 < self._cooldown_end <= time.time()
+        return 0 < self._cooldown_end <= time.monotonic()
 
 
 class DiscoveredHosts:

@@ -181,7 +181,10 @@ impl Agent<'_> {
                     self.report_all(news);
                 }
                 // Standard output is closed: the launcher has ended.
-                Event::Writable => self.ends |= self.queue.write() == Some(Target::Stdout),
+                Event::Writable => {
+                    let failed = self.queue.write();
+                    self.ends |= failed.is_some_and(|(target, _)| target == Target::Stdout);
+                }
             }
         }
         Ok(())
@@ -244,7 +247,7 @@ impl Agent<'_> {
             let mut waiting = Waiting::new();
             self.queue.wait(&mut waiting, &outputs, ());
             match waiting.wait(Some(until)) {
-                Ok(events) if !events.is_empty() => drop(self.queue.write()),
+                Ok(events) if !events.is_empty() => _ = self.queue.write(),
                 _ => return,
             }
         }

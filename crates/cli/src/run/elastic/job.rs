@@ -2,7 +2,7 @@
 //! decides.
 
 use super::super::output::{EXIT_PIPE, Queue, Target};
-use super::super::process::Exit;
+use super::super::process::{Exit, lack_of_memory};
 use super::super::signals::{self, Signals};
 use super::super::sink::Sink;
 use super::super::ssh::agent::address;
@@ -192,7 +192,7 @@ impl<'a> Job<'a> {
                     }
                 }
                 Event::Writable => {
-                    if self.queue.write() == Some(Target::Stdout) {
+                    if self.queue.write_or_drop(&self.spec.label) {
                         self.end(EXIT_PIPE, Signal::TERM);
                     }
                 }
@@ -242,6 +242,7 @@ impl<'a> Job<'a> {
     fn on_news(&mut self, news: Vec<News>) -> Result<(), LaunchError> {
         for news in news {
             let now = self.now();
+            let mut hint = None;
             let actions = match news {
                 News::Say(text) => {
                     self.say(&text);
@@ -257,6 +258,9 @@ impl<'a> Job<'a> {
                     self.membership.exited(now, member, exit)
                 }
                 News::Ended(member, exit) => {
+                    if self.membership.is_live(member) {
+                        hint = lack_of_memory(exit, "it");
+                    }
                     let exit = match exit.code() {
                         0 => ronde_elastic::Exit::Success,
                         code => {
@@ -268,6 +272,9 @@ impl<'a> Job<'a> {
                 }
             };
             self.carry_out(actions)?;
+            if let Some(hint) = hint {
+                self.say(&hint);
+            }
         }
         Ok(())
     }

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Most connections; processes of the job have one each.
 const CONNECTIONS_MAX: usize = 4096;
 
+/// Longest path of a socket: the kernel's structure has 108 bytes, with a NUL.
+const PATH_BYTES_MAX: usize = 107;
+
 /// Time without a message after which a process does not answer. It sends one each second.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
@@ -45,7 +48,20 @@ impl Links {
             source,
         };
         let folder = secret_folder().map_err(system)?;
-        let listener = UnixListener::bind(folder.path().join("job")).map_err(system)?;
+        let path = folder.path().join("job");
+        let bound = UnixListener::bind(&path).map_err(|error| match error.kind() {
+            // The only invalid path is one that is too long (unix(7)).
+            ErrorKind::InvalidInput => {
+                let bytes = path.as_os_str().len();
+                std::io::Error::other(format!(
+                    "its path, {}, has {bytes} bytes, and a socket's can have {PATH_BYTES_MAX}; \
+                     set TMPDIR to a folder with a shorter path",
+                    path.display()
+                ))
+            }
+            _ => error,
+        });
+        let listener = bound.map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
         let links = Vec::new();
         Ok(Self {

@@ -197,10 +197,120 @@ pub(super) fn launch(
             environment: ssh::environment(&spec, flags.backend.clone(), interface.clone()),
             interface,
             command: spec.command.clone(),
-            folder: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+            folder: std::env::current_dir().map_or_else(|_| "/".into(), PathBuf::into_os_string),
             limit_threads: flags.limits_threads(),
             verbose: spec.verbose,
         },
     };
     Ok(job::run(&spec, elastic, reach)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use ronde_elastic::Hosts;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        elastic: ElasticFlags,
+        /// Like `hostfile`, a flag of the command that one of the elastic ones excludes.
+        #[arg(long)]
+        hosts: Option<String>,
+        #[arg(long)]
+        hostfile: Option<String>,
+    }
+
+    /// Returns the job that starts with 2 ranks, from a command line.
+    fn job(line: &str, hosts: &[(&str, usize)]) -> Result<Elastic, ElasticError> {
+        let arguments = std::iter::once("run").chain(line.split_whitespace());
+        let arguments =
+            Arguments::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}"));
+        let hosts = hosts.iter().map(|&(name, slots)| (name.to_owned(), slots));
+        arguments.elastic.job(2, hosts.collect())
+    }
+
+    fn fixed(hosts: &[(&str, usize)]) -> Hosts {
+        let hosts: Vec<_> = hosts
+            .iter()
+            .map(|&(name, slots)| (name.to_owned(), slots))
+            .collect();
+        Hosts::new(&hosts).unwrap()
+    }
+
+    #[test]
+    fn every_flag_reaches_the_job() {
+        let line = "--min-np 1 --max-np 5 --elastic-timeout 42 --reset-limit 3 \
+                    --blacklist-cooldown-range 2 9 --slots-per-host 4 \
+                    --host-discovery-script /bin/sh";
+        let Elastic {
+            limits,
+            source,
+            address,
+        } = job(line, &[]).unwrap();
+        let Limits {
+            least,
+            most,
+            start,
+            timeout,
+            are_hosts_fixed,
+            resets,
+            cooldown,
+        } = limits;
+        assert_eq!((least, most, start), (1, 5, 2));
+        assert_eq!((timeout, resets), (Duration::from_secs(42), Some(3)));
+        assert_eq!(cooldown, Some(Cooldown::new(2, 9).unwrap()));
+        assert!(!are_hosts_fixed && address.is_none());
+        assert!(matches!(source, Source::Script { slots: Some(4), .. }));
+    }
+
+    #[test]
+    fn flags_that_are_not_given_have_their_defaults() {
+        let Elastic { limits, source, .. } = job("--min-np 1", &[]).unwrap();
+        assert_eq!(
+            (limits.least, limits.most, limits.start),
+            (1, super::super::RANKS_MAX as usize, 2)
+        );
+        assert_eq!(
+            (limits.timeout, limits.resets),
+            (Duration::from_secs(600), None)
+        );
+        assert!(limits.cooldown.is_none() && limits.are_hosts_fixed);
+        assert!(matches!(source, Source::Fixed(hosts) if hosts == fixed(&[("localhost", 2)])));
+        // The smallest number is that of -np.
+        let Elastic { limits, source, .. } = job("--host-discovery-script /bin/sh", &[]).unwrap();
+        assert_eq!(limits.least, 2);
+        assert!(matches!(source, Source::Script { slots: None, .. }));
+    }
+
+    #[test]
+    fn the_hosts_of_the_command_line_are_fixed() {
+        let hosts = [("one", 1), ("other", 3)];
+        let Elastic { limits, source, .. } = job("--min-np 1", &hosts).unwrap();
+        assert!(limits.are_hosts_fixed);
+        assert!(matches!(source, Source::Fixed(found) if found == fixed(&hosts)));
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        let order = job("--min-np 6 --max-np 5", &[]).err();
+        assert!(matches!(
+            order,
+            Some(ElasticError::Order { least: 6, most: 5 })
+        ));
+        for (line, expected) in [
+            ("--min-np 3", (3, super::super::RANKS_MAX as usize)),
+            ("--min-np 1 --max-np 1", (1, 1)),
+        ] {
+            match job(line, &[]).err() {
+                Some(ElasticError::Start {
+                    start: 2,
+                    least,
+                    most,
+                }) => assert_eq!((least, most), expected),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
 }

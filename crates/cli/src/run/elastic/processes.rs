@@ -16,6 +16,7 @@ use ronde_elastic::{MemberId, Ready};
 use ronde_net::Reservation;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -240,26 +241,21 @@ impl<'a> Processes<'a> {
         sink: impl Fn(Target) -> Result<Sink, LaunchError>,
     ) -> Result<Option<News>, LaunchError> {
         let number = member.0 as usize - 1; // from 1
-        let mut variables = vec![
-            (
-                "RONDE_ELASTIC_SOCKET",
-                self.links.path().display().to_string(),
-            ),
-            ("RONDE_ELASTIC_MEMBER", member.0.to_string()),
-            ("RONDE_JOB_ID", self.job_id.clone()),
-            ("RONDE_SECRET_FILE", self.secret.display().to_string()),
-            ("HOROVOD_ELASTIC", "1".to_owned()),
-            ("HOROVOD_HOSTNAME", host.to_owned()),
-            // Several names of a machine are several hosts.
-            (
-                "RONDE_HOST_ID",
-                host.chars().take(HOST_ID_CHARS_MAX).collect(),
-            ),
+        // Several names of a machine are several hosts.
+        let host_id: String = host.chars().take(HOST_ID_CHARS_MAX).collect();
+        let mut variables: Vec<(&str, OsString)> = vec![
+            ("RONDE_ELASTIC_SOCKET", self.links.path().into()),
+            ("RONDE_ELASTIC_MEMBER", member.0.to_string().into()),
+            ("RONDE_JOB_ID", self.job_id.clone().into()),
+            ("RONDE_SECRET_FILE", self.secret.clone().into()),
+            ("HOROVOD_ELASTIC", "1".into()),
+            ("HOROVOD_HOSTNAME", host.into()),
+            ("RONDE_HOST_ID", host_id.into()),
         ];
         let mut note = None;
         if self.limit_threads {
             let (threads, text) = threads::limit(true, slots, threads::cores());
-            variables.extend(threads.map(|threads| (threads::VARIABLE, threads.to_string())));
+            variables.extend(threads.map(|n| (threads::VARIABLE, n.to_string().into())));
             note = text.filter(|_| !std::mem::replace(&mut self.is_limit_told, true));
         }
         let mut rank = Rank::with_variables(self.spec, number, variables, inherits, sink)?;

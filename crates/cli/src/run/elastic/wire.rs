@@ -31,7 +31,6 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Interval of the signs of life, in both directions.
@@ -52,8 +51,8 @@ pub(super) struct Task {
     pub(super) interface: Option<String>,
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) command: Vec<OsString>,
-    /// Working folder, if the host has it.
-    pub(super) folder: PathBuf,
+    /// Working folder, if the host has it; as a `PathBuf`, it would have to be UTF-8.
+    pub(super) folder: OsString,
     /// Whether the processes share the host's cores by `OMP_NUM_THREADS`.
     pub(super) limit_threads: bool,
     pub(super) verbose: bool,

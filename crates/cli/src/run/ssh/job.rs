@@ -172,7 +172,7 @@ impl<'a> Job<'a> {
             }
             Event::Input { host } => self.hosts[host].write(),
             Event::Writable => {
-                if self.queue.write() == Some(Target::Stdout) {
+                if self.queue.write_or_drop(&self.spec.label) {
                     self.end(EXIT_PIPE, Signal::TERM);
                 }
             }

@@ -30,6 +30,7 @@ use host::Host;
 use ronde::internal::identity::{IDENTITY_VARIABLES, random_job_key};
 use ronde_net::{Secret, SecretError};
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 use wire::Task;
 
@@ -125,7 +126,7 @@ pub(super) fn launch(
         interface: interface.clone(),
         environment: environment(spec, Some(backend), interface),
         command: spec.command.clone(),
-        folder: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        folder: std::env::current_dir().map_or_else(|_| "/".into(), PathBuf::into_os_string),
         limit_threads: flags.limits_threads(),
         verbose: spec.verbose,
     };

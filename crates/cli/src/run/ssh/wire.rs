@@ -26,7 +26,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 
 /// First line of an agent, before its version. Lines before it are those of a shell's start-up
 /// files.
@@ -55,8 +54,8 @@ pub(in super::super) struct Task {
     pub(in super::super) interface: Option<String>,
     pub(in super::super) environment: Vec<(OsString, OsString)>,
     pub(in super::super) command: Vec<OsString>,
-    /// Working folder, if the host has it.
-    pub(in super::super) folder: PathBuf,
+    /// Working folder, if the host has it; as a `PathBuf`, it would have to be UTF-8.
+    pub(in super::super) folder: OsString,
     /// Whether the ranks share the host's cores by `OMP_NUM_THREADS`.
     pub(in super::super) limit_threads: bool,
     pub(in super::super) verbose: bool,
