@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import secrets
 import time
 import weakref
 from types import TracebackType
@@ -38,6 +39,8 @@ SEARCH_STEPS = 5
 WATCH_STEPS = 50
 # Seconds of a search between saves, for jobs that are killed: a save may take milliseconds.
 SAVE_S = 60.0
+# Variable with the seed of the random choices; the runtime's tuner reads it too.
+SEED = "RONDE_AUTOTUNE_SEED"
 
 _log = logging.getLogger("ronde.tune")
 _VERSION = __version__
@@ -45,6 +48,20 @@ _VERSION = __version__
 # `broadcast(text, root)` returns the text of rank `root` on every rank, or begins to send it and
 # returns a function that waits for it.
 Broadcast = Callable[[str, int], Union[str, Callable[[], str]]]
+
+
+def _seed() -> int:
+    """The seed of the environment, or a drawn one: the limit of wrong adoptions is a probability
+    over seeds.
+
+    Raises ValueError if the environment's is no number from 0 to 2^64 - 1.
+    """
+    text = os.environ.get(SEED, "").strip()
+    if not text:
+        return secrets.randbits(32)
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 64):
+        raise ValueError(f"{SEED}={text!r} is no seed; give a number from 0 to 2^64 - 1")
+    return int(text)
 
 
 class Tuner:
@@ -59,8 +76,9 @@ class Tuner:
 
     `state` is the path of a file, on rank 0, from which the next job of equal `key` begins at the
     result. `steps` is the number of steps of the job, if known: the search may then cost 2 % of it,
-    otherwise 20 steps. `settle_steps` are discarded after each change, besides the first one.
-    With `watch`, the search goes on after its verdict, when the step time changes for good.
+    otherwise 20 steps. `seed` makes the same random choices, as RONDE_AUTOTUNE_SEED does; without
+    both, each job draws another one. `settle_steps` are discarded after each change, besides the
+    first one. With `watch`, the search goes on after its verdict, when the step time changes for good.
 
     The file is written with each verdict, once a minute during a search, and by `close` or at the
     end of the interpreter.
@@ -122,6 +140,7 @@ class Tuner:
         if rank == 0 and not self._is_off:
             try:
                 self._search = Search(line, state)
+                _log.info("%s=%s makes the same random choices", SEED, line["seed"])
                 self._at_exit = weakref.finalize(self, _save_at_exit, self._search, os.getpid())
             except Exception as error:
                 self._failure = _text(error)
@@ -220,10 +239,14 @@ class Tuner:
         self.close()
 
     def _greeting(self, parameters: Mapping[str, Parameter], options: Dict[str, Any]) -> Greeting:
-        """Checks the parameters of this rank. An error waits until all ranks know it."""
+        """Checks the parameters of this rank, and draws a seed if the options have none. An error
+        waits until all ranks know it.
+        """
         space: Dict[str, Any] = {}
         try:
             space = space_line(parameters)
+            if "seed" not in options:
+                options["seed"] = _seed()
             Search({**options, **space})
             if self.rank == 0:
                 check_state(self._state)

@@ -478,6 +478,32 @@ def test_whole_numbers_of_other_types_are_accepted(kind):
     assert tuner.settings == {"size": 8, "threads": 4}
 
 
+def visited(**options):
+    tuner, noise, settings = Tuner(BUCKET, **options), random.Random(1), []
+    for _ in range(60):
+        settings.append(tuner.settings["bucket_cap_mb"])
+        tuner.step(step_seconds(tuner.settings, noise))
+    return settings
+
+
+def test_the_seed_is_an_argument_or_in_the_environment_or_drawn(monkeypatch):
+    seventh = visited(seed=7)
+    assert visited() == seventh  # conftest.py
+    monkeypatch.setenv("RONDE_AUTOTUNE_SEED", "8")
+    assert visited(seed=7) == seventh
+    assert visited() == visited(seed=8) != seventh
+    monkeypatch.delenv("RONDE_AUTOTUNE_SEED")
+    assert len({tuple(visited()) for _ in range(8)}) > 1
+
+
+@pytest.mark.parametrize("seed", ["-1", "x", "18446744073709551616"])
+def test_a_bad_seed_is_an_error_on_all_ranks(seed, monkeypatch):
+    monkeypatch.setenv("RONDE_AUTOTUNE_SEED", seed)
+    errors = World(2).run(lambda rank, broadcast: Tuner(BUCKET, broadcast, rank, 2))
+    for error in errors:
+        assert "RONDE_AUTOTUNE_SEED" in str(error) and "2^64 - 1" in str(error)
+
+
 def test_a_setting_that_cannot_be_changed_any_more_ends_tuning(caplog):
     def rank(rank, broadcast):
         tuner, noise = Tuner(BUCKET, broadcast, rank, 2), random.Random(1)
