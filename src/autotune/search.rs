@@ -138,3 +138,97 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
         ..config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config_of(variables: &[(&str, &str)]) -> SessionConfig {
+        let value = |name: &str| {
+            let set = variables.iter().find(|(known, _)| *known == name);
+            set.map(|(_, value)| *value)
+        };
+        config(&Knobs::from_lookup(value).expect("values that the knobs take"))
+    }
+
+    #[test]
+    fn every_knob_of_the_search_reaches_the_session() {
+        let default = SessionConfig::default();
+        assert_eq!(config_of(&[]), default);
+        let cases = [
+            (
+                ("RONDE_AUTOTUNE_BUDGET", "7.5"),
+                SessionConfig {
+                    budget_steps: 7.5,
+                    ..default.clone()
+                },
+            ),
+            (
+                ("RONDE_AUTOTUNE_STEPS", "5000"),
+                SessionConfig {
+                    budget_steps: 100.0, // 2 %
+                    ..default.clone()
+                },
+            ),
+            (
+                ("RONDE_AUTOTUNE_RECHECK", "0"),
+                SessionConfig {
+                    recheck: false,
+                    ..default.clone()
+                },
+            ),
+            (
+                ("RONDE_AUTOTUNE_SEED", "11"),
+                SessionConfig {
+                    seed: 11,
+                    ..default.clone()
+                },
+            ),
+            (
+                ("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "3"),
+                SessionConfig {
+                    warmup_samples: Some(3),
+                    ..default.clone()
+                },
+            ),
+            (
+                ("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "25"),
+                SessionConfig {
+                    steps_per_sample: 25,
+                    adaptive: false,
+                    ..default.clone()
+                },
+            ),
+            (
+                ("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "12"),
+                SessionConfig {
+                    max_samples: 12,
+                    ..default.clone()
+                },
+            ),
+            (
+                ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.25"),
+                SessionConfig {
+                    fixed_noise: Some(0.25),
+                    ..default.clone()
+                },
+            ),
+            (
+                ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0"),
+                SessionConfig {
+                    fixed_noise: Some(NOISE_MIN),
+                    ..default.clone()
+                },
+            ),
+        ];
+        for (variable, expected) in cases {
+            assert_eq!(config_of(&[variable]), expected, "{variable:?}");
+        }
+        // A budget that is set is not replaced by that of the number of steps.
+        let both = [
+            ("RONDE_AUTOTUNE_BUDGET", "7.5"),
+            ("RONDE_AUTOTUNE_STEPS", "5000"),
+        ];
+        assert_eq!(config_of(&both).budget_steps, 7.5);
+    }
+}

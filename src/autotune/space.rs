@@ -401,7 +401,10 @@ mod tests {
             ..JOB
         };
         let tunable = Tunable::new(
-            &knobs(&[("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7")]),
+            &knobs(&[
+                ("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7"),
+                ("RONDE_AUTOTUNE_CACHE", "1"),
+            ]),
             &hosts,
         )
         .unwrap();

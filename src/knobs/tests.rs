@@ -27,6 +27,22 @@ fn defaults_are_horovods() {
 }
 
 #[test]
+fn without_the_stall_check_a_wait_has_no_warning_and_no_limit() {
+    let mut variables = vec![
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "2"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "3"),
+    ];
+    let waits = |variables: &[_]| {
+        let knobs = read(variables).unwrap();
+        (knobs.stall_warning(), knobs.stall_shutdown())
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(waits(&variables), (seconds(2), Some(seconds(3))));
+    variables.push(("HOROVOD_STALL_CHECK_DISABLE", "1"));
+    assert_eq!(waits(&variables), (Duration::ZERO, None));
+}
+
+#[test]
 fn every_name_variable_and_flag_is_unique() {
     let flags = |knob: &Knob| {
         let Some(flag) = knob.flag else {

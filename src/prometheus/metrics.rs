@@ -218,3 +218,30 @@ impl JobMetrics {
         own
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+
+    #[test]
+    fn resets_are_counted_once_each() {
+        let progress = Arc::default();
+        let identity = Identity::single();
+        let job = |resets| Job {
+            identity: &identity,
+            backend: "local",
+            resets,
+            progress: &progress,
+            times: &None,
+        };
+        let metrics = Metrics::new(&job(0), None);
+        // A process may have no context between two resets.
+        for resets in [0, 1, 1, 3] {
+            metrics.continue_with(&job(resets));
+            let text = metrics.prometheus().unwrap();
+            let line = format!("ronde_job_resets_total {resets}");
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}

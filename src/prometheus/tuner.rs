@@ -82,3 +82,125 @@ impl Collector for TunerCollector {
         )?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ronde_tuner::Phase;
+
+    use super::super::Job;
+    use super::super::metrics::Metrics;
+    use crate::autotune::{AutotuneReport, AutotuneVerdict, Progress};
+    use crate::identity::Identity;
+    use crate::settings::Settings;
+
+    /// Returns the lines about the tuner in the metrics of a job with this report.
+    fn lines(report: Option<AutotuneReport>) -> Vec<String> {
+        let progress = Arc::<Progress>::default();
+        if let Some(report) = report {
+            progress.set_autotune(report);
+        }
+        let job = Job {
+            identity: &Identity::single(),
+            backend: "local",
+            resets: 0,
+            progress: &progress,
+            times: &None,
+        };
+        let metrics = Metrics::new(&job, None);
+        metrics.continue_with(&job);
+        let text = metrics.prometheus().unwrap();
+        let of_tuner = |line: &&str| line.starts_with("ronde_tuner_");
+        text.lines().filter(of_tuner).map(str::to_owned).collect()
+    }
+
+    fn report(phase: Phase, verdict: Option<AutotuneVerdict>) -> AutotuneReport {
+        AutotuneReport {
+            phase,
+            sample: 3,
+            settings: Settings::default(),
+            step_ms: None,
+            best: None,
+            steps_left: 0,
+            verdict,
+            not_tuned: Vec::new(),
+        }
+    }
+
+    fn verdict() -> AutotuneVerdict {
+        AutotuneVerdict {
+            kept_default: false,
+            settings: Settings::default(),
+            reverted: false,
+            default_step_ms: 8.0,
+            chosen_step_ms: 6.0,
+            gain_pct: [12.5, 37.5],
+            steps_active: 160,
+            steps_lost: 6.5,
+            budget_steps: 20.0,
+            budget_kept: true,
+            payback_step: None,
+            reason: String::new(),
+            retuned: None,
+        }
+    }
+
+    fn state_lines(state: &str) -> Vec<String> {
+        let states = ["off", "default", "sample", "ab", "final"];
+        let line = |name| {
+            let value = u8::from(name == state);
+            format!("ronde_tuner_state{{state=\"{name}\"}} {value}")
+        };
+        states.map(line).to_vec()
+    }
+
+    #[test]
+    fn the_state_is_the_phase() {
+        assert_eq!(lines(None), state_lines("off"));
+        for (phase, state) in [
+            (Phase::Default, "default"),
+            (Phase::Sample, "sample"),
+            (Phase::Ab, "ab"),
+            (Phase::Final, "final"),
+        ] {
+            assert_eq!(lines(Some(report(phase, None))), state_lines(state));
+        }
+    }
+
+    #[test]
+    fn a_verdict_has_its_gain_the_bounds_and_the_cost() {
+        let mut expected = state_lines("final");
+        expected.extend([
+            "ronde_tuner_gain_ratio 0.25".to_owned(),
+            "ronde_tuner_gain_lower_ratio 0.125".to_owned(),
+            "ronde_tuner_gain_upper_ratio 0.375".to_owned(),
+            "ronde_tuner_steps_lost_total 6.5".to_owned(),
+        ]);
+        let found = lines(Some(report(Phase::Final, Some(verdict()))));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_unknown_gain_is_left_out() {
+        let unknown = AutotuneVerdict {
+            gain_pct: [0.0; 2],
+            ..verdict()
+        };
+        let mut expected = state_lines("final");
+        expected.push("ronde_tuner_steps_lost_total 6.5".to_owned());
+        let found = lines(Some(report(Phase::Final, Some(unknown.clone()))));
+        assert_eq!(found, expected);
+        // With the default kept it is known to be 0.
+        let kept = AutotuneVerdict {
+            kept_default: true,
+            chosen_step_ms: 8.0,
+            ..unknown
+        };
+        let found = lines(Some(report(Phase::Final, Some(kept))));
+        assert!(
+            found.contains(&"ronde_tuner_gain_ratio 0.0".to_owned()),
+            "{found:?}"
+        );
+    }
+}

@@ -145,3 +145,55 @@ impl BytepsOptions {
         path
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(variables: &[(&str, &str)], rank: usize) -> Options {
+        let value = |name: &str| {
+            let set = variables.iter().find(|(known, _)| *known == name);
+            set.map(|(_, value)| *value)
+        };
+        let knobs = Knobs::from_lookup(value).expect("values that the knobs take");
+        let identity = Identity::on_one_host(rank, 2);
+        Options::new(&knobs, &identity, "local", Settings::default())
+    }
+
+    #[test]
+    fn the_knobs_of_the_timeline_reach_the_recording() {
+        let default = options(&[], 0);
+        assert_eq!((default.max_bytes, default.dynamic), (0, false));
+        assert!(!default.mark_cycles && !default.all_ranks);
+        assert!(default.path.is_none() && default.steps.is_none() && default.byteps.is_none());
+
+        let set = [
+            ("HOROVOD_TIMELINE", "t.json"),
+            ("HOROVOD_TIMELINE_MARK_CYCLES", "1"),
+            ("RONDE_TIMELINE_ALL_RANKS", "1"),
+            ("RONDE_TIMELINE_STEPS", "3..5"),
+            ("RONDE_TIMELINE_MAX_MB", "3"),
+        ];
+        let options_of_1 = options(&set, 1);
+        assert_eq!(options_of_1.path.as_deref(), Some(Path::new("t.json")));
+        assert_eq!(options_of_1.max_bytes, 3 << 20);
+        assert!(options_of_1.mark_cycles && options_of_1.all_ranks && options_of_1.dynamic);
+        let steps = options_of_1.steps.expect("set");
+        assert_eq!((steps.first, steps.last), (3, Some(5)));
+        assert_eq!((options_of_1.rank, options_of_1.size), (1, 2));
+        assert_eq!(options_of_1.target(), Some("t.rank1.json".into()));
+    }
+
+    #[test]
+    fn the_knobs_of_byteps_reach_the_recording() {
+        let set = [
+            ("BYTEPS_TRACE_ON", "1"),
+            ("BYTEPS_TRACE_START_STEP", "4"),
+            ("BYTEPS_TRACE_END_STEP", "6"),
+            ("BYTEPS_TRACE_DIR", "traces"),
+        ];
+        let byteps = options(&set, 0).byteps.expect("on");
+        assert_eq!(byteps.folder, Path::new("traces"));
+        assert_eq!((byteps.steps.first, byteps.steps.last), (4, Some(6)));
+    }
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::holdings::Holdings;
-use crate::support::{Draw, Job, Outcome, job, start};
+use crate::support::{Draw, Job, Outcome, job, job_with, start};
 use ronde::{Context, Error, NegotiationError, PeerError, ReduceOp};
 
 /// Time within which every survivor must have an error: the contract is two seconds, the rest is
@@ -183,13 +183,14 @@ fn a_rank_that_shuts_down_is_named_by_those_who_still_need_it() {
             }
             let (error, took) = reduce_until_error(&context, 2, 100);
             // The third rank may leave, with this error, before this one has noticed anything.
-            assert!(
-                matches!(
-                    error,
-                    Error::Peer(PeerError::Left { .. } | PeerError::Failed { .. })
-                ),
-                "{error}"
-            );
+            let names_rank_2 = match &error {
+                Error::Peer(PeerError::Left { rank }) => *rank == 2,
+                Error::Peer(PeerError::Failed { rank, reason }) => {
+                    *rank == 1 - context.rank() && reason.contains("rank 2 has shut down")
+                }
+                _ => false,
+            };
+            assert!(names_rank_2, "{error}");
             assert!(took < DEADLINE);
         },
     );
@@ -393,7 +394,8 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     let outcomes = job.finish_with_stopped(1);
     assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
     let text = &outcomes[0].output;
-    assert!(text.contains("rank 1") && text.contains("topped"), "{text}");
+    let warning = "a rank that is stopped; continue it (SIGCONT) rank=1 ";
+    assert!(text.contains(warning), "{text}");
     assert!(outcomes[0].took < Duration::from_secs(3) + DEADLINE);
 }
 
@@ -437,6 +439,28 @@ fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
 }
 
 #[test]
+fn without_the_stall_check_a_late_tensor_is_neither_reported_nor_an_error() {
+    const TEST: &str =
+        "survivors::without_the_stall_check_a_late_tensor_is_neither_reported_nor_an_error";
+    let limits = [
+        ("HOROVOD_STALL_CHECK_DISABLE", "1"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1"),
+    ];
+    let outcomes = job_with(TEST, 2, &limits, || {
+        let context = context();
+        if context.rank() == 1 {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        let sum = context.allreduce("late_one", vec![1i32], ReduceOp::Sum);
+        assert_eq!(sum.expect("in").wait().expect("no limit"), [2]);
+    });
+    for outcome in outcomes {
+        assert!(!outcome.output.contains("late_one"), "{}", outcome.output);
+    }
+}
+
+#[test]
 fn the_stall_limit_ends_the_job_with_the_tensors_name() {
     const TEST: &str = "survivors::the_stall_limit_ends_the_job_with_the_tensors_name";
     let limits = [
@@ -453,10 +477,15 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
                 .wait()
                 .expect_err("no peer");
             println!("{}", failed.error);
-            assert!(matches!(
-                failed.error,
-                Error::Negotiation(NegotiationError::Stalled { .. })
-            ));
+            assert!(
+                matches!(
+                    &failed.error,
+                    Error::Negotiation(NegotiationError::Stalled { tensor, missing, .. })
+                        if tensor == "lonely" && missing[..] == [1]
+                ),
+                "{:?}",
+                failed.error
+            );
         } else {
             std::thread::sleep(Duration::from_secs(6));
             let failed = context.allreduce("other", vec![1i32], ReduceOp::Sum);
@@ -485,6 +514,51 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
         outcomes[0].output
     );
     assert!(outcomes[1].status.success(), "{}", outcomes[1].output);
+}
+
+/// Their cycles follow one another faster than the cycle time, so no cycle ever waits for it.
+#[test]
+fn the_stall_limit_holds_beside_operations_that_leave_no_time_between_cycles() {
+    const TEST: &str =
+        "survivors::the_stall_limit_holds_beside_operations_that_leave_no_time_between_cycles";
+    let limits = [
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+        ("HOROVOD_CYCLE_TIME", "50"),
+    ];
+    let Some(job) = start(TEST, 2, &limits, || {
+        let context = context();
+        let began = Instant::now();
+        let lonely = (context.rank() == 0).then(|| {
+            let lonely = context.allreduce("lonely", vec![1i32], ReduceOp::Sum);
+            lonely.expect("in")
+        });
+        let error = loop {
+            let sum = context.allreduce("busy", vec![1i32], ReduceOp::Sum);
+            if let Err(failed) = sum.and_then(|handle| handle.wait()) {
+                break failed.error;
+            }
+            assert!(began.elapsed() < DEADLINE, "no error");
+        };
+        match lonely {
+            Some(lonely) => {
+                let error = lonely.wait().expect_err("no peer").error;
+                assert!(
+                    matches!(&error, Error::Negotiation(NegotiationError::Stalled { tensor, .. }) if tensor == "lonely"),
+                    "{error}"
+                );
+            }
+            None => assert!(
+                matches!(error, Error::Peer(PeerError::Failed { rank: 0, .. })),
+                "{error}"
+            ),
+        }
+    }) else {
+        return;
+    };
+    for outcome in job.finish() {
+        assert!(outcome.status.success(), "{}", outcome.output);
+    }
 }
 
 #[test]

@@ -84,6 +84,10 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
                 "{error}"
             )
         };
+        let names_the_dead_rank = |error: &Error| {
+            let named = error.to_string().contains("rank 4 died");
+            assert!(error.is_peer_gone() && named, "{error}");
+        };
         match context.rank() {
             4 => {
                 (0..20).for_each(|_| assert_eq!(sum(&set(1), "x", 1), 3));
@@ -116,13 +120,12 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
                     ),
                 }
                 let error = try_sum(&set(3), "x", 1).expect_err("this rank's context has ended");
-                assert!(error.is_peer_gone(), "{error}");
+                names_the_dead_rank(&error);
             }
             _ => {
-                let error = fails(&set(3));
-                assert!(error.is_peer_gone(), "{error}");
+                names_the_dead_rank(&fails(&set(3)));
                 let error = try_sum(&context, "w", 1).expect_err("the context has ended");
-                assert!(error.is_peer_gone(), "{error}");
+                names_the_dead_rank(&error);
             }
         }
     }) else {

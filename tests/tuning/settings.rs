@@ -1,6 +1,8 @@
-//! Tests of settings that a program changes itself, in jobs of several processes.
+//! Tests of settings that a program changes itself, and of settings of the environment that take
+//! effect at the start, in jobs of processes.
 
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::support::{job, job_with};
 use ronde::settings::{PartialSettings, Settings, Versioned};
@@ -162,4 +164,63 @@ fn on_one_host_no_operation_is_hierarchical_and_one_line_says_so() {
     assert_eq!(told.len(), 1, "{told:?}");
     let words = "HOROVOD_HIERARCHICAL_ALLREDUCE and HOROVOD_HIERARCHICAL_ALLGATHER without effect: all ranks are on one host";
     assert!(told[0].ends_with(words), "{told:?}");
+}
+
+#[test]
+fn the_threshold_of_gpus_is_that_of_the_environment() {
+    let name = "settings::the_threshold_of_gpus_is_that_of_the_environment";
+    job_with(name, 1, &[("RONDE_GPU_FUSION_THRESHOLD", "8MB")], || {
+        let expected = Settings {
+            gpu_fusion_threshold_bytes: 8 << 20,
+            ..Settings::default()
+        };
+        assert_eq!(context().settings().value, expected);
+    });
+}
+
+/// Cores that a thread of this process may use, such as `0-3,8`; `None` if it has ended.
+fn allowed_cores(thread: &Path) -> Option<String> {
+    let status = std::fs::read_to_string(thread.join("status")).ok()?;
+    let cores = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.map(|cores| cores.trim().to_owned())
+}
+
+#[test]
+fn the_cycle_thread_of_each_local_rank_has_its_core() {
+    let name = "settings::the_cycle_thread_of_each_local_rank_has_its_core";
+    let own = Path::new("/proc/thread-self");
+    let all = allowed_cores(own).expect("it runs");
+    let (first, last) = (all.split(['-', ',']).next(), all.rsplit(['-', ',']).next());
+    // On a machine of one core both are the same.
+    let cores = [last, first].map(|core| core.expect("a core").to_owned());
+    let variable = ("HOROVOD_THREAD_AFFINITY", &*cores.join(","));
+    job_with(name, 2, &[variable], || {
+        let context = context();
+        let of_cycle = |thread: &PathBuf| {
+            let name = std::fs::read_to_string(thread.join("comm"));
+            name.is_ok_and(|name| name.trim() == "ronde-cycle")
+        };
+        let found = || -> Vec<String> {
+            let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
+            let threads = threads.map(|thread| thread.expect("a thread").path());
+            let of_cycle = threads.filter(of_cycle);
+            of_cycle
+                .filter_map(|thread| allowed_cores(&thread))
+                .collect()
+        };
+        // The thread may not have run yet.
+        let (began, expected) = (Instant::now(), [cores[context.local_rank()].clone()]);
+        while found() != expected && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(found(), expected);
+        assert_eq!(
+            allowed_cores(own).as_deref(),
+            Some(&*all),
+            "only that thread"
+        );
+        context.barrier().expect("all come");
+    });
 }

@@ -35,7 +35,7 @@ fn heartbeat(size: usize) -> Heartbeat {
         &engine,
         0,
         WORLD,
-        vec![String::new(); size],
+        (0..size).map(|rank| format!("host{rank}")).collect(),
         Arc::default(),
         patience,
     )
@@ -104,4 +104,33 @@ fn the_cycles_of_the_set_of_all_ranks_say_nothing_of_waits_in_other_sets() {
         matches!(late, Err(Error::Peer(PeerError::Stalled { rank: 1, .. }))),
         "{late:?}"
     );
+}
+
+#[test]
+fn a_forwarded_loss_names_the_host_of_the_lost_rank() {
+    type IsExpected = fn(&PeerError) -> bool;
+    let cases: [(How, IsExpected); 2] = [
+        (
+            How::Silent { seconds: 6 },
+            |error| matches!(error, PeerError::Silent { rank: 2, host, silent_seconds: 6 } if host == "host2"),
+        ),
+        (How::disconnected("reset"), |error| {
+            matches!(error, PeerError::Disconnected { rank: 2, host, reason }
+                if host == "host2" && reason == "reset")
+        }),
+    ];
+    for (how, is_expected) in cases {
+        let heartbeat = heartbeat(4);
+        let message = Message::Ended { rank: 2, how };
+        heartbeat.hear(Envelope {
+            from: 3,
+            message: message.clone(),
+        });
+        match heartbeat.check() {
+            Err(Error::Peer(error)) if is_expected(&error) => {}
+            other => panic!("{other:?}"),
+        }
+        let told = lock(&heartbeat.outbox).pop_front();
+        assert_eq!(told.map(|(message, _)| message), Some(message));
+    }
 }

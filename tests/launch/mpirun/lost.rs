@@ -174,6 +174,14 @@ fn a_rank_that_does_not_come_is_named() {
     let says = text.contains("rank 0: rank 1 has not come within 10 s")
         || text.contains("not all ranks have come within 10 s");
     assert!(says, "{text}");
+    // No rank that lives is named, alone or with others.
+    for blame in [
+        "rank 0 has not come",
+        "rank 2 has not come",
+        "have not come",
+    ] {
+        assert!(!text.contains(blame), "{text}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ fn stages_partitions_and_whole_synchronizations() {
     let rows = trace["traceEvents"].as_array().unwrap();
     let mut bars: BTreeMap<String, Bars> = BTreeMap::new();
     let mut totals: Vec<(f64, f64)> = Vec::new();
+    // Starts of the stages that move data.
+    let mut moves: Vec<f64> = Vec::new();
     for row in rows {
         let (began, ms) = (number(&row["ts"]), number(&row["dur"]) / 1e3);
         let (tensor, name) = (row["pid"].as_str().unwrap(), row["name"].as_str().unwrap());
@@ -19,10 +21,27 @@ fn stages_partitions_and_whole_synchronizations() {
                 let bars = bars.entry(stage[1..].to_owned()).or_default();
                 bars.count += 1;
                 bars.total_ms += ms;
+                if !stage.starts_with(".COORDINATE_") {
+                    moves.push(began);
+                }
             }
         }
     }
     totals.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // A synchronization negotiates until its first stage that moves data; the rest is execution.
+    for &(began, ms) in &totals {
+        let first = moves.iter().copied().filter(|&at| at >= began);
+        let negotiated_ms = (first.fold(f64::INFINITY, f64::min) - began) / 1e3;
+        let executed_ms = ms - negotiated_ms;
+        for (name, ms) in [
+            ("NEGOTIATE_ALLREDUCE", negotiated_ms),
+            ("total", executed_ms),
+        ] {
+            let bars = bars.entry(name.to_owned()).or_default();
+            bars.count += 1;
+            bars.total_ms += ms;
+        }
+    }
 
     let report = report(&[&path]);
     let source = &report["sources"][0];

@@ -49,6 +49,7 @@ fn assert_activities(report: &Value, expected: &BTreeMap<String, Bars>) {
             (row["name"].as_str().unwrap(), numbers)
         })
         .collect();
+    assert_eq!(found.len(), expected.len(), "{found:?}");
     for (name, bars) in expected {
         let Some(&(count, total_ms)) = found.get(name.as_str()) else {
             panic!("no {name} in {found:?}");

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use ronde::AutotunePhase;
+
 use super::{context, expect_fusion, has_verdict, job_with, phases, plain, slow_link, train};
 use crate::support::{Folder, PATIENCE, start};
 
@@ -116,23 +118,10 @@ fn a_rank_that_joins_early_leaves_the_others_to_tune() {
             }
             context.join().expect("all join");
         }
-    });
-}
-
-#[test]
-fn a_log_that_cannot_be_written_is_an_error_at_the_start() {
-    let test = "autotune::endings::a_log_that_cannot_be_written_is_an_error_at_the_start";
-    let env = [
-        ("HOROVOD_AUTOTUNE", "1"),
-        ("HOROVOD_AUTOTUNE_LOG", "/nonexistent/a.csv"),
-    ];
-    job_with(test, 1, &env, || {
-        let error = ronde::Context::from_env()
-            .expect_err("no such folder")
-            .to_string();
-        assert!(
-            error.contains("HOROVOD_AUTOTUNE_LOG") && error.contains("/nonexistent/a.csv"),
-            "{error}"
-        );
+        if context.rank() == 0 {
+            // The steps of which a rank has joined are not measured; the others are enough.
+            let report = context.autotune_report().expect("rank 0 tunes");
+            assert_ne!(report.phase, AutotunePhase::Default, "{report:?}");
+        }
     });
 }

@@ -113,7 +113,8 @@ fn another_models_state_is_one_warning_and_replaced() {
 #[test]
 fn a_process_that_starts_again_remembers() {
     let test = "autotune::memory::a_process_that_starts_again_remembers";
-    job_with(test, 2, &slow_link(&[]), || {
+    let env = slow_link(&[("HOROVOD_LOG_LEVEL", "info")]);
+    let outcomes = job_with(test, 2, &env, || {
         let mut verdicts: Vec<Option<AutotuneVerdict>> = Vec::new();
         for _ in 0..2 {
             let context = context();
@@ -130,6 +131,10 @@ fn a_process_that_starts_again_remembers() {
             assert!(second.steps_active <= 200, "{second}");
         }
     });
+    if let Some(first) = outcomes.first() {
+        let line = "autotune: continues from the state of a run of this job";
+        assert!(first.output.contains(line), "{}", first.output);
+    }
 }
 
 #[test]
