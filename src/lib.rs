@@ -3,9 +3,10 @@
 //!
 //! Every rank submits its gradients as they become ready. A background thread negotiates with the
 //! other ranks which tensors are ready on all of them (*negotiation*). It packs these tensors up to
-//! the *fusion threshold*, allreduces each batch and returns the results, at least once per *cycle
-//! time*. Horovod's variables `HOROVOD_*` have the same meaning here, and `HOROVOD_AUTOTUNE=1`
-//! finds better values while the job runs.
+//! the *fusion threshold*, allreduces each batch and returns the results. The *cycle time* is the
+//! shortest time between two such cycles, unless all ranks are ready earlier. Horovod's variables
+//! `HOROVOD_*` have the same meaning here, and `HOROVOD_AUTOTUNE=1` finds better values while the
+//! job runs.
 //!
 //! ```
 //! use ronde::{Context, ReduceOp};

@@ -142,7 +142,7 @@ const NO_GLOO: &str = "the rendezvous uses a local socket, MPI or RONDE_TCP_SERV
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const ELASTIC: &str =
-    "the launcher of elastic jobs sets it; with 1, PyTorch's optimizer reduces on one rank too";
+    "only PyTorch's optimizer reads it, and reduces on one rank too if it is 1, as in elastic jobs";
 
 /// Row of a variable that only Horovod reads.
 const fn foreign(

@@ -104,7 +104,7 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// Largest capacity of the response cache, which grows if a step has more tensors than its
-    /// capacity. It does not grow if this is not above HOROVOD_CACHE_CAPACITY.
+    /// capacity. If it is not above HOROVOD_CACHE_CAPACITY, the cache does not grow.
     cache_capacity_max: usize {
         env: "RONDE_CACHE_CAPACITY_MAX",
         flag: Flag::value("cache-capacity-max"),

@@ -66,8 +66,9 @@ def run(
 
     - `hosts` (`"node1:4,node2:4"`) or `hostfile` (lines such as `node1 slots=4`): hosts of the
       ranks; this machine if neither is given. On other hosts, `mpirun` starts the ranks if there is
-      an MPI, else `ssh`, with `ssh_port`, `ssh_identity_file`, `network_interfaces` and `mpi_args`;
-      `use_mpi` makes `mpirun` start ranks on this machine too. The function is then passed through
+      an MPI, else `ssh`, with `ssh_port`, `ssh_identity_file` and `network_interfaces`; `use_mpi` and
+      `mpi_args` (for its command line) choose `mpirun`, on this machine too, and `use_gloo` chooses
+      `ssh`. The function is then passed through
       the folder for temporary files, which must be shared by all hosts: set TMPDIR to a shared
       folder.
     - `start_timeout`: seconds within which the ranks must find each other.
@@ -76,7 +77,7 @@ def run(
     - `executable`: the Python of the ranks, instead of this one.
     - `no_thread_limit`: leave OMP_NUM_THREADS unset. By default it is set to each rank's share of
       its host's cores, unless it is already set.
-    - `use_gloo` and `disable_cache` are accepted and ignored.
+    - `disable_cache` is accepted and ignored.
     - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
 
     Raises `JobError`, a RuntimeError, if a rank fails: the message names it and has its traceback.

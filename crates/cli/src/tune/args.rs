@@ -23,7 +23,7 @@ const EXAMPLES: &str = r#"Examples:
                                       a variable; Ctrl-C ends the search, the same command continues it
   ronde tune < requests.jsonl         without a command: the tuner as a service, lines of JSON in and out
 
-Exit code: 0 if the search ended with a verdict, whichever setting it keeps; 1 if it failed, such as when the command \
+Exit code: 0 if the search ended with a verdict, whichever setting it keeps; 1 if it failed, such as when the command
 fails with the start; 2 for wrong usage; 128 and the signal's number if it was interrupted."#;
 
 const LONG_ABOUT: &str = "\
@@ -31,8 +31,8 @@ Tune any program: run it with other settings, and keep what is shown to be faste
 
 The command after -- is run with values of the parameters in the place of {name}. The start is measured first; then settings are \
 chosen by a Gaussian process from the runs so far. Runs that are clearly slower are stopped early. The best setting is compared \
-with the start in alternating runs, and kept only if it was faster there. A run that fails or exceeds the time limit counts as \
-the worst.
+with the start in pairs of runs in random order, and kept only if it was faster there. A run that fails or exceeds the time \
+limit counts as the worst.
 
 Without a command, ronde tune is a service: a line of JSON in, a line of JSON out. docs/TUNE.md describes both, and a Python \
 module for training loops.";
