@@ -229,7 +229,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Standard deviation of the noise in the tuner's Gaussian process. Unset: fitted.
+    /// Standard deviation of the noise of a step in the tuner's Gaussian process, as a share of the
+    /// step time. Unset: estimated.
     autotune_noise: Option<f64> {
         env: "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
         flag: Flag::value("autotune-gaussian-process-noise"),

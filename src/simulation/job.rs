@@ -28,6 +28,8 @@ pub(super) struct Job {
     pub(super) reshape_every: usize,
     /// Rank that dies, and the number of the submission before which it does.
     pub(super) death: Option<(usize, usize)>,
+    /// Ranks that are killed whatever they do, and when.
+    pub(super) kills: Vec<(usize, Duration)>,
     /// Position of a set, a rank of it that submits another shape than the others for tensor 1, and
     /// the step.
     pub(super) mismatch: Option<(usize, usize, usize)>,
@@ -64,6 +66,7 @@ impl Default for Job {
             },
             reshape_every: usize::MAX,
             death: None,
+            kills: Vec::new(),
             mismatch: None,
             devices: Devices::None,
         }
@@ -148,6 +151,13 @@ impl Job {
             let results = Arc::clone(&results[rank]);
             let program = move || *lock(&results) = job.program(&in_world, rank, &sets);
             world.spawn(rank, "its program".into(), program);
+        }
+        for &(rank, after) in &self.kills {
+            let in_world = Arc::clone(&world);
+            world.spawn(rank, "its end".into(), move || {
+                in_world.sleep_until(in_world.present() + after);
+                in_world.kill(rank);
+            });
         }
         world.run();
         let mut outcomes = Vec::new();

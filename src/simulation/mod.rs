@@ -207,6 +207,43 @@ proptest! {
 }
 
 #[test]
+fn ranks_that_are_killed_whatever_they_do_are_named_and_no_survivor_waits_for_ever() {
+    let mut told = 0;
+    for seed in 0..60 {
+        let ranks = 3 + seed as usize % 4;
+        let at = |number: u64| Duration::from_micros(200 + (seed * 97 + number * 61) % 9000);
+        let kills = (0..1 + seed % 2).map(|number| ((seed + number) as usize % ranks, at(number)));
+        let job = Job {
+            ranks,
+            seed,
+            is_spread: seed % 3 == 0,
+            sets: vec![vec![0, 1], vec![1, 2]],
+            kills: kills.collect(),
+            devices: [Devices::None, Devices::Waiting][seed as usize / 2 % 2],
+            ..Job::default()
+        };
+        for (place, SetOutcome { members, seen }) in job.run().iter().enumerate() {
+            for (step, results) in seen.iter().flat_map(|one| one.results.iter().enumerate()) {
+                for (tensor, result) in results.iter().enumerate() {
+                    match result {
+                        Ok(sum) => assert_eq!(sum, &job.expected(place, members, step, tensor)),
+                        Err(Error::Peer(PeerError::Lost { rank, .. })) => {
+                            assert!(
+                                job.kills.iter().any(|(dead, _)| dead == rank),
+                                "{rank}: {job:?}"
+                            );
+                            told += 1;
+                        }
+                        Err(error) => panic!("{error}: {job:?}"),
+                    }
+                }
+            }
+        }
+    }
+    assert!(told > 1000, "{told}");
+}
+
+#[test]
 fn sixty_four_ranks() {
     let setup = Setup {
         retune_every: 2,

@@ -140,7 +140,7 @@ class Tuner:
         if rank == 0 and not self._is_off:
             try:
                 self._search = Search(line, state)
-                _log.info("%s=%s makes the same random choices", SEED, line["seed"])
+                _log.debug("%s=%s makes the same random choices", SEED, line["seed"])
                 self._at_exit = weakref.finalize(self, _save_at_exit, self._search, os.getpid())
             except Exception as error:
                 self._failure = _text(error)

@@ -35,6 +35,8 @@ use crate::transport::{
 mod doorbell;
 mod places;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use doorbell::HostsDoorbell;
 pub(crate) use places::HostLayout;
