@@ -8,6 +8,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::IN_FLIGHT_MAX;
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
@@ -25,8 +27,9 @@ struct Row {
     /// For each rank, the time (microseconds) at which it submitted the tensor, if it has.
     ready_us: Vec<Option<u64>>,
     asked: usize,
-    /// Rows of each rank, where they may differ; see [`Agreed::rows`].
-    rows: Vec<u64>,
+    /// Ranks that have requested it, and the rows of each, where they may differ. Their memory grows
+    /// with the requests, not with the square of the number of ranks.
+    brought: Vec<(usize, SmallVec<[u64; 4]>)>,
 }
 
 /// Time at which each rank had a tensor ready, for the timeline and the stall inspector.
@@ -191,7 +194,7 @@ impl Coordinator {
             refusal: None,
             ready_us: vec![None; size],
             asked: 0,
-            rows: Vec::new(),
+            brought: Vec::new(),
         });
         if row.refusal.is_none() && row.params.difference(&params).is_some() {
             row.refusal = Some(Refusal::Mismatch {
@@ -201,7 +204,9 @@ impl Coordinator {
                 found: Box::new(params.clone()),
             });
         }
-        row.bring(rank, size, &params);
+        if params.kind.has_own_rows() {
+            row.brought.push((rank, params.own_rows()));
+        }
         row.asked += 1;
         let complete = row.asked == size;
         match row.ready_us[rank].replace(ready_us) {
@@ -258,15 +263,16 @@ impl Coordinator {
         });
         let group = row.params.group;
         let needed = |&&rank: &&u32| row.params.needs_rank(self.members[rank as usize]);
-        let fits = row.rows.is_empty() || rows_fit_memory(&row.rows, row.params.row_bytes());
+        let rows = row.rows(self.size());
+        let fits = rows.is_empty() || rows_fit_memory(&rows, row.params.row_bytes());
         let outcome = match (row.refusal, absent.iter().find(needed)) {
             (Some(refusal), _) => Err(refusal),
             (None, Some(&rank)) => Err(Refusal::Joined {
                 rank: self.members[rank as usize] as u32,
             }),
-            (None, None) if !fits => Err(Refusal::TooLarge { rows: row.rows }),
+            (None, None) if !fits => Err(Refusal::TooLarge { rows }),
             (None, None) => Ok(Agreed {
-                rows: row.rows,
+                rows,
                 params: (!absent.is_empty()).then_some(row.params),
                 absent,
                 last_joined: 0,
@@ -281,20 +287,16 @@ impl Coordinator {
 }
 
 impl Row {
-    /// Stores the rows of `rank` of `size`.
-    fn bring(&mut self, rank: usize, size: usize, params: &Params) {
+    /// Rows of all `size` ranks; see [`Agreed::rows`].
+    fn rows(&self, size: usize) -> Vec<u64> {
         let each = self.params.kind.rows_each(size);
-        if each == 0 {
-            return;
+        let mut all = vec![0; size * each];
+        for (rank, own) in &self.brought {
+            // Rows of another operation are refused, and not used.
+            let rows = all[rank * each..][..each].iter_mut();
+            rows.zip(own).for_each(|(row, own)| *row = *own);
         }
-        self.rows.resize(size * each, 0);
-        // Rows of another operation are refused later, and not used.
-        for (row, rows) in self.rows[rank * each..][..each]
-            .iter_mut()
-            .zip(params.own_rows())
-        {
-            *row = rows;
-        }
+        all
     }
 }
 
