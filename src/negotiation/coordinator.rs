@@ -256,6 +256,7 @@ impl Coordinator {
         let absent: Vec<u32> = (0..self.size() as u32)
             .filter(|&rank| row.ready_us[rank as usize].is_none())
             .collect();
+        let rows = row.rows(self.size());
         ticks.push(Ticks {
             name: Arc::clone(&name),
             kind: row.params.kind,
@@ -263,7 +264,6 @@ impl Coordinator {
         });
         let group = row.params.group;
         let needed = |&&rank: &&u32| row.params.needs_rank(self.members[rank as usize]);
-        let rows = row.rows(self.size());
         let fits = rows.is_empty() || rows_fit_memory(&rows, row.params.row_bytes());
         let outcome = match (row.refusal, absent.iter().find(needed)) {
             (Some(refusal), _) => Err(refusal),
