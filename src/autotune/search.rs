@@ -144,11 +144,7 @@ mod tests {
     use super::*;
 
     fn config_of(variables: &[(&str, &str)]) -> SessionConfig {
-        let value = |name: &str| {
-            let set = variables.iter().find(|(known, _)| *known == name);
-            set.map(|(_, value)| *value)
-        };
-        config(&Knobs::from_lookup(value).expect("values that the knobs take"))
+        config(&Knobs::of(variables))
     }
 
     #[test]

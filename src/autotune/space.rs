@@ -230,17 +230,8 @@ mod tests {
         on_gpu: false,
     };
 
-    fn knobs(env: &[(&str, &str)]) -> Knobs {
-        let value = |name: &str| {
-            env.iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| *value)
-        };
-        Knobs::from_lookup(value).expect("values that the knobs take")
-    }
-
     fn because(env: &[(&str, &str)], facts: Facts, knob: &str) -> Option<&'static str> {
-        let not_tuned = not_tuned(&knobs(env), &facts);
+        let not_tuned = not_tuned(&Knobs::of(env), &facts);
         not_tuned
             .iter()
             .find(|not_tuned| not_tuned.knob == knob)
@@ -318,7 +309,7 @@ mod tests {
             because(&set, hosts, allreduce),
             Some("HOROVOD_HIERARCHICAL_ALLREDUCE is set")
         );
-        let tunable = Tunable::new(&knobs(&set), &hosts).unwrap();
+        let tunable = Tunable::new(&Knobs::of(&set), &hosts).unwrap();
         let start = tunable.settings(&tunable.start);
         assert_eq!(
             (start.hierarchical_allreduce, start.hierarchical_allgather),
@@ -326,10 +317,10 @@ mod tests {
         );
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 + 1);
         // On one host it is off, whatever the user sets.
-        let tunable = Tunable::new(&knobs(&set), &JOB).unwrap();
+        let tunable = Tunable::new(&Knobs::of(&set), &JOB).unwrap();
         let start = tunable.settings(&tunable.start);
         assert_eq!(start, start.flat());
-        let both = Tunable::new(&knobs(&[]), &hosts).unwrap();
+        let both = Tunable::new(&Knobs::of(&[]), &hosts).unwrap();
         assert_eq!(both.space.lattice(&both.start).len(), 4 * (17 * 13 + 1));
     }
 
@@ -350,7 +341,7 @@ mod tests {
                 settings.device_threshold_bytes() >> 20,
             )
         };
-        let tunable = Tunable::new(&knobs(&[]), &on_gpu).unwrap();
+        let tunable = Tunable::new(&Knobs::of(&[]), &on_gpu).unwrap();
         assert_eq!(tunable.start.value(FUSION_MB), 32.0);
         assert_eq!(thresholds(&tunable, &tunable.start), ([128, 32], 32));
         // Every level is another setting, also beyond the threshold of host memory.
@@ -370,7 +361,8 @@ mod tests {
         assert_eq!(thresholds(&tunable, &of(256.0)), ([256, 256], 256));
         assert_eq!(thresholds(&tunable, &of(0.0)), ([0, 0], 0));
         // In host memory, the threshold of GPUs stays.
-        let tunable = Tunable::new(&knobs(&[("RONDE_GPU_FUSION_THRESHOLD", "8MB")]), &JOB).unwrap();
+        let tunable =
+            Tunable::new(&Knobs::of(&[("RONDE_GPU_FUSION_THRESHOLD", "8MB")]), &JOB).unwrap();
         assert_eq!(thresholds(&tunable, &tunable.start), ([128, 8], 8));
         let set = [("RONDE_GPU_FUSION_THRESHOLD", "8MB")];
         assert_eq!(
@@ -390,7 +382,7 @@ mod tests {
             because(&set, JOB, "cache"),
             Some("HOROVOD_CACHE_CAPACITY is set")
         );
-        let tunable = Tunable::new(&knobs(&[asked]), &JOB).unwrap();
+        let tunable = Tunable::new(&Knobs::of(&[asked]), &JOB).unwrap();
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 * 2 + 2);
     }
 
@@ -401,7 +393,7 @@ mod tests {
             ..JOB
         };
         let tunable = Tunable::new(
-            &knobs(&[
+            &Knobs::of(&[
                 ("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7"),
                 ("RONDE_AUTOTUNE_CACHE", "1"),
             ]),
@@ -419,7 +411,7 @@ mod tests {
             ];
             assert_eq!(tunable.point(rounded), Some(point), "{rounded:?}");
         }
-        let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
+        let fixed = Tunable::new(&Knobs::of(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
         assert_eq!(fixed.point([128.0, 1.0, 1.0, 0.0, 0.0]), None); // 1 ms is not in the space
         let line = NotTuned::line(&fixed.not_tuned);
         assert!(

@@ -289,17 +289,8 @@ mod tests {
         }
     }
 
-    fn knobs(env: &[(&str, &str)]) -> Knobs {
-        let value = |name: &str| {
-            env.iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| *value)
-        };
-        Knobs::from_lookup(value).unwrap()
-    }
-
     fn tunable(env: &[(&str, &str)]) -> Tunable {
-        Tunable::new(&knobs(env), &facts()).unwrap()
+        Tunable::new(&Knobs::of(env), &facts()).unwrap()
     }
 
     #[test]
@@ -307,7 +298,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let file = path.display().to_string();
-        let knobs = knobs(&[("RONDE_AUTOTUNE_STATE", &file)]);
+        let knobs = Knobs::of(&[("RONDE_AUTOTUNE_STATE", &file)]);
         let facts = facts();
         let key = |model| Store::new(&knobs).key(model, &facts);
         let tunable = tunable(&[]);
@@ -408,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_key_names_who_wrote_it() {
-        let (knobs, facts) = (knobs(&[("RONDE_LINK", "1000,2.5")]), facts());
+        let (knobs, facts) = (Knobs::of(&[("RONDE_LINK", "1000,2.5")]), facts());
         let key = Store::new(&knobs).key(0xab, &facts);
         assert_eq!(key[STATE_MODEL], "00000000000000ab");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Fork detection: tells without a system call whether this process was forked after the runtime
-//! was first used.
+//! Fork detection: tells, without a system call where the kernel clears pages in children, whether
+//! this process was forked after the runtime was first used.
 //!
 //! The kernel clears one page of memory in a forked child, and a byte in it differs from the
 //! parent's. In a child the shared mappings are missing and the cycle thread does not exist. So
@@ -14,10 +14,12 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::{Pid, getpid};
 
-/// What differs in a child.
+/// Value that a forked child finds changed.
 enum Mark {
+    /// A byte of the page that the kernel clears.
     Page(&'static AtomicU8),
-    /// Where the kernel or a sandbox refuses to clear a page: costs a system call for each check.
+    /// The process id, where the kernel or a sandbox refuses to clear a page. Each check costs a
+    /// system call.
     Pid(Pid),
 }
 

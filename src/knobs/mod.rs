@@ -103,6 +103,16 @@ impl Knobs {
         }
     }
 
+    /// Knobs with these variables, whose values they accept.
+    #[cfg(test)]
+    pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
+        let value = |name: &str| {
+            let set = variables.iter().find(|(known, _)| *known == name);
+            set.map(|(_, value)| *value)
+        };
+        Self::from_lookup(value).expect("values that the knobs accept")
+    }
+
     /// Time limit of the start; `otherwise` if the environment sets none. Horovod limits checks of
     /// its launcher with one variable and the ranks' connections with another: the longer one holds
     /// here.

@@ -151,13 +151,13 @@ mod tests {
     use super::*;
 
     fn options(variables: &[(&str, &str)], rank: usize) -> Options {
-        let value = |name: &str| {
-            let set = variables.iter().find(|(known, _)| *known == name);
-            set.map(|(_, value)| *value)
-        };
-        let knobs = Knobs::from_lookup(value).expect("values that the knobs take");
         let identity = Identity::on_one_host(rank, 2);
-        Options::new(&knobs, &identity, "local", Settings::default())
+        Options::new(
+            &Knobs::of(variables),
+            &identity,
+            "local",
+            Settings::default(),
+        )
     }
 
     #[test]

@@ -56,14 +56,9 @@ impl Stage for ProcessStage {
 /// for it and removed after it.
 fn run_programs(ranks: usize) {
     for (batch, settings) in (0..).zip(SETTINGS) {
-        let value = |name: &str| {
-            settings
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| *value)
-        };
-        let knobs = Knobs::from_lookup(value).expect("valid knobs");
-        let context = Context::builder().knobs(knobs).dynamic_process_sets();
+        let context = Context::builder()
+            .knobs(Knobs::of(settings))
+            .dynamic_process_sets();
         let context = context.build().expect("all ranks come");
         let count = PROGRAMS / SETTINGS.len() as u64;
         for seed in seeds(count * batch, count) {

@@ -57,8 +57,7 @@ pub(crate) enum RendezvousError {
     )]
     Disagreement {
         /// Name of the value: `job size`, `members of the process set`, `host key (RONDE_HOST_ID)`,
-        /// `process sets`,
-        /// a knob's variable, `response cache words`, `shared memory bytes`.
+        /// `process sets`, a knob's variable, `response cache words`, `shared memory bytes`.
         what: String,
         /// Job rank of set rank 0.
         first_rank: usize,
@@ -72,8 +71,9 @@ pub(crate) enum RendezvousError {
     /// Some ranks did not arrive in time.
     #[error(
         "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; check that they were started on this \
-         host, not in another container or network namespace, and read their output. If they wait as well, set RONDE_JOB_ID to one value on all ranks. If they are slow, \
-         raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
+         host, not in another container or network namespace, and read their output. If they wait as well, \
+         set RONDE_JOB_ID to one value on all ranks. If they are slow, raise the start timeout \
+         (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {
         /// Ranks that did not arrive.

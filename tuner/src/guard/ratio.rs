@@ -15,6 +15,9 @@ use crate::guard::{ARMS, Pair, clipped, flip, steps, weight};
 const STUDENT_ERROR_MAX: f64 = 0.003;
 /// Ends of an interval are at most this.
 const RATIO_MAX: f64 = 10.0;
+/// The low end is sought above this share of the observed ratio, and otherwise 0: the candidate's
+/// steps are clipped at a multiple of the ratio, so far below it they would all be.
+const LOW_SHARE: f64 = 0.25;
 /// Halvings of the range that contains an end of the interval.
 const HALVINGS: u32 = 24;
 
@@ -48,7 +51,7 @@ impl Difference {
     }
 }
 
-/// Weighted differences of the pairs, ratio times default less candidate, ms.
+/// Weighted differences of the pairs, ms: positive where the mean is smaller that is tested to be.
 struct Weighted {
     values: Vec<f64>,
     mean: f64,
@@ -66,13 +69,28 @@ struct Look<'a> {
     quantile: f64,
 }
 
-impl Look<'_> {
-    fn weighted(&self, ratio: f64) -> Weighted {
+impl<'a> Look<'a> {
+    /// None before the second pair.
+    fn new(pairs: &'a [Pair], limit: f64, error: f64) -> Option<Self> {
+        let student = StudentsT::new(0.0, 1.0, pairs.len() as f64 - 1.0).ok()?;
+        Some(Self {
+            pairs,
+            limit,
+            error,
+            quantile: student.inverse_cdf(1.0 - error.min(STUDENT_ERROR_MAX)),
+        })
+    }
+
+    fn weighted(&self, smaller: Smaller, ratio: f64) -> Weighted {
         let pairs = clipped(self.pairs, [self.limit, ratio * self.limit]);
+        let sign = match smaller {
+            Smaller::Candidate => 1.0,
+            Smaller::Default => -1.0,
+        };
         let weights: Vec<f64> = pairs.iter().map(weight).collect();
         let values: Vec<f64> = (pairs.iter().zip(&weights))
             .map(|([default, candidate], weight)| {
-                weight * (ratio * mean(default) - mean(candidate))
+                sign * weight * (ratio * mean(default) - mean(candidate))
             })
             .collect();
         let sum: f64 = weights.iter().sum();
@@ -90,31 +108,24 @@ impl Look<'_> {
         }
     }
 
-    /// Whether Student's t, and the sign-flip test if it is asked, show which mean is smaller.
-    fn shows(&self, smaller: Smaller, ratio: f64, asks_flip: bool) -> bool {
-        let Weighted {
-            mut values,
-            mut mean,
-            se,
-        } = self.weighted(ratio);
-        if let Smaller::Default = smaller {
-            values.iter_mut().for_each(|value| *value = -*value);
-            mean = -mean;
-        }
-        mean > self.quantile * se && (!asks_flip || flip::is_positive(&values, self.error))
+    /// Whether Student's t, and the sign-flip test if it is asked, show that the mean is smaller.
+    fn shows(&self, weighted: &Weighted, asks_flip: bool) -> bool {
+        weighted.mean > self.quantile * weighted.se
+            && (!asks_flip || flip::is_positive(&weighted.values, self.error))
     }
 
     /// The ratios that the tests leave open, around the observed one. Without a proof they are
     /// those of Student's t, which exist for a few pairs as well.
     fn interval(&self, observed: f64, is_proved: bool) -> [f64; 2] {
         let end = |smaller, limit: f64| {
+            let shows = |ratio| self.shows(&self.weighted(smaller, ratio), is_proved);
             let (mut open, mut shown) = (observed, limit);
-            if !self.shows(smaller, limit, is_proved) {
+            if !shows(limit) {
                 return None;
             }
             for _ in 0..HALVINGS {
                 let middle = (open + shown) / 2.0;
-                if self.shows(smaller, middle, is_proved) {
+                if shows(middle) {
                     shown = middle;
                 } else {
                     open = middle;
@@ -124,7 +135,7 @@ impl Look<'_> {
         };
         let most = if is_proved { 1.0 } else { RATIO_MAX };
         [
-            end(Smaller::Default, observed / 4.0).unwrap_or(0.0),
+            end(Smaller::Default, LOW_SHARE * observed).unwrap_or(0.0),
             end(Smaller::Candidate, most).unwrap_or(most),
         ]
     }
@@ -133,23 +144,18 @@ impl Look<'_> {
 /// Compares the arms at this one-sided error, with steps of at most `limit` ms; none before the
 /// second pair.
 pub(super) fn compare(pairs: &[Pair], limit: f64, error: f64) -> Option<Difference> {
-    let student = StudentsT::new(0.0, 1.0, pairs.len() as f64 - 1.0).ok()?;
-    let look = Look {
-        pairs,
-        limit,
-        error,
-        quantile: student.inverse_cdf(1.0 - error.min(STUDENT_ERROR_MAX)),
-    };
-    let Weighted { mean: gain, se, .. } = look.weighted(1.0);
-    if !(gain.is_finite() && se.is_finite()) {
+    let look = Look::new(pairs, limit, error)?;
+    let gain = look.weighted(Smaller::Candidate, 1.0);
+    if !(gain.mean.is_finite() && gain.se.is_finite()) {
         return None;
     }
-    let [default, candidate] = ARMS.map(|arm| mean(&steps(&clipped(pairs, [limit; 2]), arm)));
+    let is_proved = look.shows(&gain, true);
+    let pairs = clipped(pairs, [limit; 2]);
+    let [default, candidate] = ARMS.map(|arm| mean(&steps(&pairs, arm)));
     let middle = (default + candidate) / 2.0;
-    let is_proved = look.shows(Smaller::Candidate, 1.0, true);
     Some(Difference {
-        center: -gain / middle,
-        se: se / middle,
+        center: -gain.mean / middle,
+        se: gain.se / middle,
         is_proved,
         ratio: look.interval(candidate / default, is_proved),
     })
@@ -204,18 +210,12 @@ mod tests {
             (0.6..0.7).contains(&low) && (0.7..0.8).contains(&high),
             "{low} {high}"
         );
-        let look = Look {
-            pairs: &pairs,
-            limit: f64::INFINITY,
-            error,
-            quantile: StudentsT::new(0.0, 1.0, 19.0)
-                .unwrap()
-                .inverse_cdf(1.0 - error),
-        };
-        assert!(look.shows(Smaller::Candidate, high, true));
-        assert!(!look.shows(Smaller::Candidate, high - 0.001, true));
-        assert!(look.shows(Smaller::Default, low, true));
-        assert!(!look.shows(Smaller::Default, low + 0.001, true));
+        let look = Look::new(&pairs, f64::INFINITY, error).unwrap();
+        let shows = |smaller, ratio| look.shows(&look.weighted(smaller, ratio), true);
+        assert!(shows(Smaller::Candidate, high));
+        assert!(!shows(Smaller::Candidate, high - 0.001));
+        assert!(shows(Smaller::Default, low));
+        assert!(!shows(Smaller::Default, low + 0.001));
     }
 
     #[test]

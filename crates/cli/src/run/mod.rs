@@ -199,9 +199,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         verbose: args.verbose,
         guard: program::again(),
     };
+    // The launcher has some open files for each rank or host. Ranks on this machine inherit the
+    // limit, which they would raise themselves to connect over TCP.
+    ronde_net::raise_open_files_limit();
     if elastic.is_none() && starter == Starter::Here {
-        // The launcher has some open files for each rank. Ranks inherit the limit.
-        ronde_net::raise_open_files_limit();
         return Ok(ExitCode::from(launch(&spec)?));
     }
     let flags = SshFlags {

@@ -94,8 +94,8 @@ impl Queue {
                 self.is_stdout_lost = true;
                 let error = std::io::Error::from(error);
                 let message = format!(
-                    "{label}: cannot write to standard output: {error}; its output is lost from \
-                     here on; redirect it to another disk, or give --output-filename a folder there"
+                    "{label}: cannot write to standard output: {error}; further output is lost; \
+                     redirect it to another disk, or give --output-filename a folder there"
                 );
                 self.push(Target::Stderr, message.as_bytes());
                 false

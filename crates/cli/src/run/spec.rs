@@ -110,8 +110,8 @@ pub enum LaunchError {
     },
 }
 
-/// What to do about an error of the start of a program, after a semicolon; `missing` if the program
-/// does not exist.
+/// Advice after the error of a program that cannot be started, with a semicolon before it; `missing`
+/// is the advice if there is no such program.
 fn start_advice(source: &io::Error, missing: &str) -> String {
     let advice = match Errno::from_io_error(source) {
         Some(Errno::NOENT) => missing,

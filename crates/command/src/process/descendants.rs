@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// A process, with its start time, which tells it from a later one of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +52,12 @@ impl Tree {
     /// Whether a process of it is left. Zombies do not count: in a container, process 1 may not
     /// reap them.
     pub(super) fn is_alive(&self) -> bool {
+        let all = processes();
         let is_in_group = |found: &Found| found.group == self.group as i32 && !found.is_zombie;
-        let has_group =
-            group(self.group).is_some_and(|group| test_kill_process_group(group).is_ok());
-        (has_group && processes().values().any(is_in_group)) || !self.alive().is_empty()
+        all.values().any(is_in_group) || !self.alive(&all).is_empty()
     }
 
-    fn alive(&self) -> Vec<Process> {
-        let all = processes();
+    fn alive(&self, all: &HashMap<i32, Found>) -> Vec<Process> {
         let is_alive = |process: &&Process| {
             let found = all.get(&process.pid);
             found.is_some_and(|found| found.started == process.started && !found.is_zombie)
@@ -83,7 +81,7 @@ impl Tree {
         if let Some(group) = group(self.group) {
             let _ = kill_process_group(group, signal);
         }
-        for process in self.alive() {
+        for process in self.alive(&processes()) {
             if let Some(pid) = Pid::from_raw(process.pid) {
                 let _ = kill_process(pid, signal);
             }

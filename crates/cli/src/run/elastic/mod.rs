@@ -176,7 +176,6 @@ pub(super) fn launch(
     mut elastic: Elastic,
     flags: &SshFlags,
 ) -> Result<u8, super::Error> {
-    ronde_net::raise_open_files_limit(); // as for other jobs on several hosts (`ssh::launch`)
     let interface = ssh::interface(&flags.interfaces)?;
     // Ranks may be on this host only, which other hosts' agents do not know.
     let address = interface.as_deref();

@@ -111,9 +111,6 @@ pub(super) fn launch(
     if interface.is_none() && server.is_none() {
         plan::check_first(&plans)?;
     }
-    // The launcher has four open files for each host. Ranks on this machine inherit the limit,
-    // which they would raise themselves when they connect.
-    ronde_net::raise_open_files_limit();
     let options = options(flags, AGENT)?;
     let backend = flags.backend.clone().unwrap_or_else(|| "tcp".into());
     let mut task = Task {
