@@ -88,6 +88,7 @@ fn the_best_setting_is_found_compared_and_exported() {
         (&json["kept_start"], &json["better"]),
         (&false.into(), &"lower".into())
     );
+    ronde_cases::fields("TUNE.md", "### Output", &json, &["setting", "candidate"]);
     let runs = json["runs"].as_array().unwrap().len();
     assert!(runs <= 20);
     assert_eq!(read("r.csv").lines().count(), 1 + runs);

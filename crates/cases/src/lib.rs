@@ -1,5 +1,5 @@
 //! Test files in the folder `cases/` of a crate: inputs with the answers to them, and whole
-//! documents; and the check of a [`page`]. For tests only.
+//! documents; the check of a [`page`], and of documented [`fields`]. For tests only.
 //!
 //! ```text
 //! # A comment.
@@ -12,7 +12,8 @@
 
 pub mod page;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
 use serde::Serialize;
@@ -94,6 +95,37 @@ pub fn rounded(value: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(value).expect("it can be written");
     round(&mut value);
     value
+}
+
+/// Checks that a page of `docs/` names every field of a value in backquotes, under this heading or a
+/// smaller one. What is in the fields `open` has names of the user's.
+///
+/// # Panics
+/// If it does not, or there is no such heading.
+pub fn fields(page: &str, heading: &str, value: &impl Serialize, open: &[&str]) {
+    fn collect(value: &Value, open: &[&str], into: &mut BTreeSet<String>) {
+        match value {
+            Value::Array(values) => values.iter().for_each(|value| collect(value, open, into)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    into.insert(name.clone());
+                    if !open.contains(&&**name) {
+                        collect(value, open, into);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = std::fs::read_to_string(docs.join(page)).expect("the page is there");
+    let (_, section) = text.split_once(heading).expect("the heading is there");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let mut names = BTreeSet::new();
+    let value = serde_json::to_value(value).expect("it can be written");
+    collect(&value, open, &mut names);
+    names.retain(|name| !section.contains(&format!("`{name}`")));
+    assert!(names.is_empty(), "not in {page}: {names:?}");
 }
 
 #[cfg(test)]

@@ -118,6 +118,8 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        ronde_cases::document("comparison.txt", &text(&compare(&a, &b), &look));
+        let comparison = compare(&a, &b);
+        ronde_cases::document("comparison.txt", &text(&comparison, &look));
+        ronde_cases::fields("TIMELINE.md", "## Fields of the JSON", &comparison, &[]);
     }
 }

@@ -119,6 +119,8 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        ronde_cases::document("scaling.txt", &text(&scaling(runs.into()), &look));
+        let scaling = scaling(runs.into());
+        ronde_cases::document("scaling.txt", &text(&scaling, &look));
+        ronde_cases::fields("TIMELINE.md", "## Fields of the JSON", &scaling, &[]);
     }
 }

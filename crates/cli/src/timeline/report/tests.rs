@@ -1,12 +1,24 @@
 use super::*;
 
 use console::{measure_text_width, strip_ansi_codes};
-use ronde_trace::analysis::report::{StragglerGroup, StragglerRank};
+use ronde_job::gate::Withheld;
+use ronde_trace::Kind;
+use ronde_trace::analysis::report::{Quantiles, StageRow, StragglerGroup, StragglerRank};
 
 const LOOK: Look = Look {
     unicode: true,
     ..Look::PLAIN
 };
+
+fn both_ranks() -> StragglerGroup {
+    StragglerGroup {
+        ranks: vec![0, 1],
+        last_share: 1.0,
+        lag_ms: Quantiles::default(),
+        step_ms_without: 40.0,
+        cost_ms: 12.0,
+    }
+}
 
 #[test]
 fn the_whole_report_in_which_colours_change_nothing_else() {
@@ -19,6 +31,24 @@ fn the_whole_report_in_which_colours_change_nothing_else() {
     let shown = text(&sample::report(), &colours);
     assert_ne!(shown, plain);
     assert_eq!(strip_ansi_codes(&shown), plain);
+}
+
+#[test]
+fn the_fields_of_the_json_are_documented() {
+    // What is unknown in the sample is left out of its JSON.
+    let mut report = sample::report();
+    report.withheld = Some(Withheld::Tuning);
+    report.stages = vec![StageRow {
+        name: "PUSH".to_owned(),
+        rows: 2.0,
+        total_ms: 8.0,
+        under_way_ms: 6.0,
+        overlap: 0.5,
+    }];
+    report.fusion.as_mut().unwrap().host_threshold_bytes = Some(128 << 20);
+    report.steady.as_mut().unwrap().exposed_by_kind_ms = vec![(Kind::Allreduce, 10.0)];
+    report.stragglers.as_mut().unwrap().slowest_group = Some(both_ranks());
+    ronde_cases::fields("TIMELINE.md", "## Fields of the JSON", &report, &[]);
 }
 
 #[test]
@@ -62,13 +92,7 @@ fn two_late_ranks_and_computation_that_includes_waiting_are_named() {
     report.compute_includes_waiting = true;
     let stragglers = report.stragglers.as_mut().unwrap();
     stragglers.slowest = None;
-    stragglers.slowest_group = Some(StragglerGroup {
-        ranks: vec![0, 1],
-        last_share: 1.0,
-        lag_ms: stragglers.ranks[0].lag_ms,
-        step_ms_without: 40.0,
-        cost_ms: 12.0,
-    });
+    stragglers.slowest_group = Some(both_ranks());
     // On one line each, whatever the width.
     let shown = text(&report, &LOOK).replace("\n  ", " ");
     for part in [

@@ -1,7 +1,7 @@
 //! Tests of the report in its JSON and text formats.
 
 use super::*;
-use ronde::NotTuned;
+use ronde::{AutotuneReport, AutotuneVerdict, NotTuned};
 
 const DEFAULT: SettingsReport = SettingsReport {
     fusion_threshold_bytes: 128 << 20,
@@ -176,6 +176,60 @@ fn verdict_of_the_tuner() {
             r#""not_tuned":[{"knob":"cache","because":"its capacity is 0"}]}"#
         )
     );
+}
+
+#[test]
+fn the_fields_of_the_json_are_documented() {
+    let settings = ronde::settings::Settings::default();
+    let autotune = AutotuneReport {
+        phase: ronde_tuner::Phase::Final,
+        sample: 3,
+        settings,
+        step_ms: Some(48.0),
+        best: Some((settings, 48.0)),
+        steps_left: 0,
+        not_tuned: vec![NotTuned {
+            knob: "cache",
+            because: "its capacity is 0",
+        }],
+        verdict: Some(AutotuneVerdict {
+            kept_default: false,
+            settings,
+            reverted: false,
+            default_step_ms: 60.0,
+            chosen_step_ms: 48.0,
+            gain_pct: [18.0, 21.5],
+            steps_active: 240,
+            steps_lost: 6.5,
+            budget_steps: 20.0,
+            budget_kept: true,
+            payback_step: Some(280),
+            reason: "faster".to_owned(),
+            retuned: None,
+        }),
+    };
+    ronde_cases::fields(
+        "AUTOTUNE.md",
+        "## The report of a running job",
+        &autotune,
+        &[],
+    );
+    let whole = BenchReport {
+        link: Some(LinkReport {
+            shaped: true,
+            alpha_us: 1000.0,
+            gb_per_s: 2.5,
+        }),
+        slow_rank: Some(SlowRankReport { rank: 1, ms: 5.0 }),
+        mpi: Some(crate::bench::MpiPerStep {
+            messages: 202.5,
+            bytes: 51_114_064.0,
+            collectives: 2.0,
+        }),
+        autotune: Some(AutotuneSummary::new(autotune, 240)),
+        ..report()
+    };
+    ronde_cases::fields("BENCH.md", "## Fields of the JSON", &whole, &[]);
 }
 
 #[test]
