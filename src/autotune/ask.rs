@@ -33,10 +33,7 @@ impl Autotune {
         // The replay has no batches in device memory.
         let evidence = (self.lost == 0 && !self.facts.on_gpu).then_some(evidence);
         match Asked::new(
-            match self.progress.wants_news() {
-                true => self.search.session.proposal_job().with_surface(),
-                false => self.search.session.proposal_job(),
-            },
+            self.search.session.proposal_job(),
             evidence,
             self.search.last_ms,
         ) {

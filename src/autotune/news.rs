@@ -47,9 +47,9 @@ pub(crate) enum News {
         /// Cost of the search so far, in steps.
         cost: f64,
     },
-    /// The next setting was chosen, from this surface, if it is known.
+    /// The next setting was chosen, from this surface; it is empty if none could be fitted.
     Proposed {
-        surface: Option<Surface>,
+        surface: Surface,
         incumbent: Place,
         next: Option<Place>,
     },
@@ -93,8 +93,8 @@ impl Place {
 
 impl Surface {
     /// Cuts the proposal's surface at the incumbent's other parameters.
-    pub(super) fn of(proposal: &Proposal) -> Option<Self> {
-        let surface = proposal.surface.as_ref()?;
+    pub(super) fn of(proposal: &Proposal) -> Self {
+        let surface = &proposal.surface;
         let others = |point: &Point| {
             [
                 &point.values()[..FUSION_MB],
@@ -137,11 +137,11 @@ impl Surface {
                 predicted_ms[row * fusion_mb.len() + column] = *step_ms;
             }
         }
-        Some(Self {
+        Self {
             fusion_mb,
             cycle_ms,
             predicted_ms,
-        })
+        }
     }
 }
 
@@ -166,8 +166,7 @@ mod tests {
             steps: 10,
         };
         tuner.tell(start, observation).unwrap();
-        assert_eq!(Surface::of(&tuner.job().run()), None, "not asked for");
-        let surface = Surface::of(&tuner.job().with_surface().run()).unwrap();
+        let surface = Surface::of(&tuner.job().run());
         assert_eq!(surface.fusion_mb, [0.0, 1.0, 2.0, 4.0]);
         let rounded = surface.cycle_ms.iter().map(|ms| ms.round());
         assert_eq!(rounded.collect::<Vec<_>>(), [1.0, 10.0, 100.0]);

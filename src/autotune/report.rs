@@ -184,10 +184,6 @@ impl Progress {
         lock(&self.journal).get_or_insert_default();
     }
 
-    pub(super) fn wants_news(&self) -> bool {
-        lock(&self.journal).is_some()
-    }
-
     /// Adds the news that `make` returns, if they are wanted.
     pub(super) fn tell(&self, make: impl FnOnce() -> News) {
         if let Some(journal) = &mut *lock(&self.journal) {

@@ -2,7 +2,7 @@
 
 use ronde_tuner::{Match, Session};
 
-use super::search::{Search, config, new_session};
+use super::search::{Search, new_session};
 use super::space::{Facts, Tunable};
 use super::store::Key;
 use super::{Autotune, memory, store};
@@ -53,23 +53,23 @@ impl Autotune {
         let key = signature.map(|signature| self.store.key(signature, facts));
         let recalled = key.and_then(|key| self.store.recall(&key));
         let resets = self.knobs.resets;
-        let session = recalled.map(|(mut state, matching)| {
-            let near = match (resets, matching) {
-                (0, Match::Same) => "of a run of this job",
-                (0, Match::Sibling) => "of a run of another job that trains this model",
-                (_, Match::Same) => "before the reset",
-                (_, Match::Sibling) => "before the reset, with other ranks",
-            };
-            tracing::info!("autotune: continues from the state {near} ({})", state.date);
-            state.contests = state.contests.max(self.contests());
-            let (space, start) = (tunable.space.clone(), tunable.start);
-            let config = config(&self.knobs);
-            match (resets, matching) {
-                (1.., Match::Same) => Session::proceed(space, config, start, &state),
-                _ => Session::resume(space, config, start, &state, matching),
-            }
-        });
-        Ok((tunable, session.transpose()?))
+        let Some((mut state, matching)) = recalled else {
+            return Ok((tunable, None));
+        };
+        let near = match (resets, matching) {
+            (0, Match::Same) => "of a run of this job",
+            (0, Match::Sibling) => "of a run of another job that trains this model",
+            (_, Match::Same) => "before the reset",
+            (_, Match::Sibling) => "before the reset, with other ranks",
+        };
+        tracing::info!("autotune: continues from the state {near} ({})", state.date);
+        state.contests = state.contests.max(self.contests());
+        let session = new_session(&self.knobs, &tunable)?;
+        let session = match (resets, matching) {
+            (1.., Match::Same) => session.proceed(&state),
+            _ => session.resume(&state, matching),
+        };
+        Ok((tunable, Some(session)))
     }
 
     /// Stores the state of the active search; the file has that of the steps that are most.

@@ -1,6 +1,6 @@
 //! Search for the settings of steps of one signature: its session and its state.
 
-use ronde_tuner::{Best, Phase, Point, Session, SessionConfig, Verdict};
+use ronde_tuner::{Phase, Point, Session, SessionConfig, Verdict};
 
 use super::report::{AutotuneReport, AutotuneVerdict, NotTuned};
 use super::space::Tunable;
@@ -76,13 +76,13 @@ impl Search {
     pub(super) fn report(&self) -> AutotuneReport {
         let progress = self.session.progress();
         let settings = |point: &Point| self.tunable.settings(point);
-        let best = |best: Best| (settings(&best.setting), best.step_ms);
+        let best = self.session.best_so_far();
         AutotuneReport {
             phase: progress.phase,
             sample: progress.sample,
-            settings: settings(&progress.setting),
+            settings: settings(&self.session.setting()),
             step_ms: progress.step_ms,
-            best: progress.best.map(best),
+            best: best.map(|best| (settings(&best.setting), best.step_ms)),
             steps_left: progress.steps_left,
             verdict: self.verdict.clone(),
             not_tuned: self.tunable.not_tuned.clone(),
@@ -118,7 +118,7 @@ pub(super) fn new_session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, r
 }
 
 /// Returns the session's configuration from the knobs.
-pub(super) fn config(knobs: &Knobs) -> SessionConfig {
+fn config(knobs: &Knobs) -> SessionConfig {
     let config = SessionConfig::default();
     let config = match knobs.autotune_steps {
         Some(steps) => config.with_horizon(steps),

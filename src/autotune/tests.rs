@@ -323,10 +323,7 @@ fn the_page_learns_what_the_tuner_does_and_the_search_is_the_same() {
         "{news:?}"
     );
     let mut surfaces = news.iter().filter_map(|news| match news {
-        News::Proposed {
-            surface: Some(surface),
-            ..
-        } => Some(surface),
+        News::Proposed { surface, .. } => Some(surface),
         _ => None,
     });
     let first = surfaces.next().expect("a proposal");

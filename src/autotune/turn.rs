@@ -1,10 +1,10 @@
 //! Turn to steps of another signature: resumes the search of that signature, or begins one with the
 //! samples of the last as prior.
 
-use ronde_tuner::{Match, Session};
+use ronde_tuner::Match;
 
 use super::Autotune;
-use super::search::{Search, config};
+use super::search::{Search, new_session};
 use super::store::Key;
 use super::trace::Tracer;
 use crate::settings::Settings;
@@ -102,9 +102,7 @@ impl Autotune {
         let session = match recalled {
             Some(session) => session,
             // The threshold of GPUs is another setting, with another default.
-            None if last.tunable.on_gpu != tunable.on_gpu => {
-                super::search::new_session(&self.knobs, &tunable)?
-            }
+            None if last.tunable.on_gpu != tunable.on_gpu => new_session(&self.knobs, &tunable)?,
             None if last.tunable.not_tuned == tunable.not_tuned => {
                 // As after a drift: from the settings in force, with the measurements as prior
                 // knowledge.
@@ -115,8 +113,7 @@ impl Autotune {
             }
             None => {
                 let state = last.session.state(Key::new(), "");
-                let (space, start) = (tunable.space.clone(), tunable.start);
-                Session::resume(space, config(&self.knobs), start, &state, Match::Sibling)?
+                new_session(&self.knobs, &tunable)?.resume(&state, Match::Sibling)
             }
         };
         self.tell(&format!("{REASON}; tuning again"));

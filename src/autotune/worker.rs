@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use ronde_tuner::{Belief, Estimate, Model, Point, Proposal, ProposalJob};
+use ronde_tuner::{Belief, Model, Point, Proposal, ProposalJob};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::news::Surface;
@@ -40,7 +40,7 @@ pub(super) struct Answer {
     pub(super) proposal: Proposal,
     pub(super) spent: Spent,
     /// If the job asks for it.
-    pub(super) surface: Option<Surface>,
+    pub(super) surface: Surface,
 }
 
 /// Cost of a proposal, in ms of the thread's CPU time.
@@ -204,10 +204,10 @@ struct Timed {
 }
 
 impl Model for Timed {
-    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+    fn belief(&self, points: &[Point], reference: &Point) -> Option<Belief> {
         let began = cpu_ms();
         let belief = catch_unwind(AssertUnwindSafe(|| {
-            belief(&self.ensemble, points, measured)
+            belief(&self.ensemble, points, reference)
         }));
         let took_ns = ((cpu_ms() - began) * 1e6) as u64;
         self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
@@ -219,10 +219,9 @@ impl Model for Timed {
 }
 
 /// Returns the expectation of `ensemble` at `points` of the tuner's space.
-fn belief(ensemble: &Ensemble, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+fn belief(ensemble: &Ensemble, points: &[Point], reference: &Point) -> Option<Belief> {
     let settings: Vec<_> = points.iter().map(space::setting).collect();
-    let reference = space::setting(&measured.first()?.point);
-    let expected = ensemble.slowdowns(&settings, &reference)?;
+    let expected = ensemble.slowdowns(&settings, &space::setting(reference))?;
     Some(Belief {
         mean: expected.mean,
         features: expected.features,

@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use ronde_tuner::{
-    Belief, Estimate, Model, Next, Observation, Parameter, Point, Space, Tuner, TunerConfig,
-};
+use ronde_tuner::{Belief, Model, Next, Observation, Parameter, Point, Space, Tuner, TunerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 const OBSERVATIONS: [usize; 6] = [1, 2, 5, 12, 24, 50];
@@ -38,7 +36,7 @@ impl Ripples {
 }
 
 impl Model for Ripples {
-    fn belief(&self, _: &[Point], _: &[Estimate]) -> Option<Belief> {
+    fn belief(&self, _: &[Point], _: &Point) -> Option<Belief> {
         Some(self.0.clone())
     }
 }

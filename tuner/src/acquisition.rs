@@ -10,12 +10,6 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 /// Cost of a change of setting, in steps: the step after it is slower by a quarter.
 pub(crate) const CHANGE_COST: f64 = 0.25;
 
-/// Cost of a sample of `steps` steps at this log step time above the best's, and `changes` for the
-/// changes of setting; all in steps of the best. A faster setting costs its changes alone.
-pub(crate) fn sample_cost(slowdown: f64, steps: f64, changes: f64) -> f64 {
-    steps * slowdown.exp_m1().max(0.0) + changes
-}
-
 /// Below this variance two settings are the same setting.
 const VARIANCE_MIN: f64 = 1e-12;
 

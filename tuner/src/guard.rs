@@ -89,16 +89,6 @@ fn weight([visit, _]: &Pair) -> f64 {
     (visit.len() as f64).sqrt()
 }
 
-/// Sum of the weighted differences of the pairs, and sum of their weights.
-fn weighted_sum(pairs: &[Pair], difference: impl Fn(&Pair) -> f64) -> (f64, f64) {
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for pair in pairs {
-        sum += weight(pair) * difference(pair);
-        weights += weight(pair);
-    }
-    (sum, weights)
-}
-
 /// The next visits of a pair: order and length.
 #[derive(Clone, Debug)]
 pub(crate) struct Visits {
@@ -146,9 +136,10 @@ pub(crate) struct Guard {
     visits: Visits,
     /// Steps taken, those discarded after changes included.
     active: usize,
-    difference: Option<Difference>,
+    /// The difference at the last look, and the steps that it winsorized.
+    pub(crate) difference: Option<Difference>,
+    pub(crate) winsorized: usize,
     stalls: Stalls,
-    winsorized: usize,
 }
 
 impl Guard {
@@ -172,8 +163,7 @@ impl Guard {
     }
 
     fn begin_pair(&mut self) {
-        let lengths = self.looks.lengths(self.pairs.len() + 1);
-        let length = self.rng.random_range(lengths);
+        let length = (self.rng).random_range(self.looks.lengths(self.pairs.len() + 1));
         self.visits = Visits::new(&mut self.rng, length);
     }
 
@@ -248,19 +238,9 @@ impl Guard {
         self.looks.are_over() || self.is_doubtful
     }
 
-    /// The difference at the last look.
-    pub(crate) fn difference(&self) -> Option<Difference> {
-        self.difference
-    }
-
     /// Mean step time of an arm, ms, not winsorized; NaN before its first visit.
     pub(crate) fn mean(&self, arm: Arm) -> f64 {
         mean(&steps(&self.pairs, arm))
-    }
-
-    /// Steps that the last look winsorized.
-    pub(crate) fn winsorized(&self) -> usize {
-        self.winsorized
     }
 }
 
@@ -299,7 +279,7 @@ mod tests {
         for seed in 0..400 {
             let (guard, decision) = contest(seed, noise, (1.0 - gain).ln());
             kept += usize::from(decision == Decision::KeepCandidate);
-            let [low, high] = guard.difference().unwrap().gain_pct();
+            let [low, high] = guard.difference.unwrap().gain_pct();
             held += usize::from((low..=high).contains(&(100.0 * gain)));
             steps.push(guard.active);
         }

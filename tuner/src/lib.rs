@@ -70,8 +70,8 @@ pub use center::median;
 pub use error::{Error, Warning};
 pub use guard::contest_steps_left;
 pub use guard::promise::Recheck;
-pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
-pub use posterior::{Expectation, NoiseEstimate, Posterior, Seen};
+pub use log::{Log, LogContents, LogError, LogRow, read_log, read_logs};
+pub use posterior::{Expectation, NoiseEstimate, Posterior};
 pub use session::drift::Drift;
 pub use session::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict, percent_text};
 pub use session::{Action, Scored, Session, SessionConfig};
@@ -81,7 +81,7 @@ pub use state::{
     Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict,
 };
 pub use text::read_text;
-pub use tuner::model::{Belief, Estimate, Model};
+pub use tuner::model::{Belief, Model};
 pub use tuner::proposal::{Next, Proposal, ProposalJob, Surface};
-pub use tuner::sample::{Observation, Sample};
+pub use tuner::sample::{Observation, Sample, Seen};
 pub use tuner::{Tuner, TunerConfig};

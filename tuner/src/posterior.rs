@@ -35,6 +35,7 @@ use crate::space::{Coordinates, Point, Space};
 use crate::surrogate::gp::{Prediction, dot};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
 use crate::surrogate::{cold_prior, shares, weighed};
+use crate::tuner::sample::Seen;
 
 use groups::{Groups, Values};
 pub use noise::NoiseEstimate;
@@ -47,18 +48,6 @@ const PARTS: usize = 32;
 /// place matters, and its height would teach the surrogate a signal that the rest of the surface
 /// does not have.
 const BADNESS_MAX: f64 = 1.5;
-
-/// A measurement: a line of a log.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// The setting.
-    pub point: Point,
-    /// ln(step time), up to a constant that all share: the negative logarithm of a score is accepted
-    /// too.
-    pub log_time: f64,
-    /// Variance of `log_time` as far as it is known, 0 if it is not. The estimated variance is added.
-    pub variance: f64,
-}
 
 /// Expectation of a setting, in the unit of [`Seen::log_time`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,7 +95,7 @@ impl Posterior {
         let drawn = kernel.draws(SEED);
         let drawn = weighed(&drawn, groups.len());
         let places = groups.places();
-        let prior = cold_prior(&kernel, &places, (0..places.len()).collect());
+        let prior = cold_prior(&kernel, &places, (0..places.len()).collect(), 0.0);
         let mut values = Vec::new();
         let mut weighed: Vec<(usize, f64, Hyperparameters)> = Vec::new();
         for (index, level) in levels.iter().enumerate() {
@@ -210,7 +199,7 @@ impl Posterior {
     fn with_predictions(&self, points: &[Point], mut look: impl FnMut(&Prediction, usize)) {
         let coordinates = points.iter().map(|point| self.space.coordinates(point));
         let x: Vec<Coordinates> = self.places.iter().copied().chain(coordinates).collect();
-        let prior = cold_prior(&self.kernel, &x, (0..self.places.len()).collect());
+        let prior = cold_prior(&self.kernel, &x, (0..self.places.len()).collect(), 0.0);
         for (index, (level, hyper)) in self.parts.iter().enumerate() {
             let Values { y, variance } = &self.values[*level];
             // It could be conditioned when it was weighed.

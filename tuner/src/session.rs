@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The caller reports each step's time and does what the returned [`Action`] says. A `Switch` is
-//! taken to be in force from the next step on; the first steps after it are discarded. `Ask` means
+//! taken to be in force from the next step on; the first step after it is discarded. `Ask` means
 //! that the next proposal is to be computed, on any thread: the training goes on at the setting in
 //! force meanwhile, its steps still count, and the answer comes back through [`Session::propose`].
 //! The session has no clock and no thread, so equal step times give equal decisions.
@@ -34,7 +34,7 @@ use crate::session::verdict::{Measurement, Phase, Verdict};
 use crate::session::window::{Fate, Window};
 use crate::state::StateSample;
 use crate::tuner::Tuner;
-use crate::tuner::recall::Memory;
+use crate::tuner::sample::Seen;
 use crate::{Error, Point, Space, Warning};
 
 mod ask;
@@ -56,12 +56,10 @@ pub use resume::Scored;
 
 use budget::CLIFF;
 use contest::Contest;
-use sample::Judgement;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
-/// Most measurements, checks or warnings that wait to be fetched, and drifts that a verdict lists;
-/// older ones are dropped.
+/// Most measurements, checks or warnings that wait to be fetched; older ones are dropped.
 const LATEST_MAX: usize = 256;
 /// Steps of the start's sample: all of them cost what the best setting would gain. A start-up
 /// that ends among them is cut off; a longer one is part of the sample, which is no evidence in a
@@ -138,9 +136,8 @@ pub struct Session {
     /// Measurements of the same job's last run: each stays in the state until it is repeated, or
     /// the job changes.
     inherited: Vec<StateSample>,
-    drifts: VecDeque<Drift>,
-    /// Why this search began, if it is not the first, and when.
-    retuned: Option<(String, u64)>,
+    /// Why this search began, if it is not the first.
+    retuned: Option<String>,
     retune_steps: u64,
     /// A drift that has to wait, since the last search was begun a moment ago.
     postponed: Option<Drift>,
@@ -150,16 +147,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// Steps of the start's sample: fewer than of others, unless the user has fixed the steps or
-    /// the warm-up.
-    fn default_steps(&self) -> usize {
-        if self.config.adaptive && self.config.warmup_samples.is_none() {
-            DEFAULT_STEPS
-        } else {
-            self.config.steps_per_sample as usize
-        }
-    }
-
     /// A session that tunes `space`, starting from the setting in force, which is the default that
     /// must be beaten.
     ///
@@ -205,7 +192,6 @@ impl Session {
             began: 0,
             discarded: Vec::new(),
             inherited: Vec::new(),
-            drifts: VecDeque::new(),
             retuned: None,
             retune_steps: watch::RETUNE_STEPS,
             postponed: None,
@@ -234,35 +220,26 @@ impl Session {
             return Action::Keep;
         }
         let log_time = step_ms.ln();
-        if !self.window.discards() && !matches!(self.stage, Stage::Finished { .. }) {
+        if !self.window.discards && !matches!(self.stage, Stage::Finished { .. }) {
             self.note_stall(log_time);
             if let Stage::Rest { is_contest } = self.stage {
                 return self.on_rest(is_contest);
             }
         }
-        let is_compared =
-            matches!(self.stage, Stage::Ab | Stage::Finished { .. }) && !self.starting;
-        let action = if is_compared && !self.window.discards() {
-            match self.stage {
-                Stage::Ab => self.on_contest_step(step_ms),
-                _ => self.on_watched(step_ms),
-            }
-        } else {
-            self.on_searched(log_time)
+        let is_compared = !self.starting && !self.window.discards;
+        let action = match self.stage {
+            Stage::Ab if is_compared => self.on_contest_step(step_ms),
+            Stage::Finished { .. } if is_compared => self.on_watched(step_ms),
+            _ => match self.window.push(log_time) {
+                Fate::Discarded => self.on_discarded(log_time),
+                Fate::Stalled => Action::Keep,
+                Fate::Counted => self.on_counted(log_time),
+            },
         };
         if action == Action::Keep && std::mem::take(&mut self.asks_next) {
             return Action::Ask;
         }
         action
-    }
-
-    /// Takes a step of the search, or one that is discarded.
-    fn on_searched(&mut self, log_time: f64) -> Action {
-        match self.window.push(log_time) {
-            Fate::Discarded => self.on_discarded(log_time),
-            Fate::Stalled => Action::Keep,
-            Fate::Counted => self.on_counted(log_time),
-        }
     }
 
     /// Adds a step to the ledger of stalls. The start counts as the default.
@@ -323,34 +300,34 @@ impl Session {
     fn on_counted(&mut self, log_time: f64) -> Action {
         match self.stage {
             Stage::Warmup { .. } | Stage::Rest { .. } => Action::Keep,
-            Stage::Default => {
-                if self.left_startup(self.default_steps()) {
-                    return self.close_sample(false);
-                }
-                Action::Keep
-            }
-            Stage::Sample => match self.judge() {
-                Judgement::GoOn => Action::Keep,
-                judgement => self.close_sample(judgement == Judgement::CutShort),
-            },
+            Stage::Sample => self.on_sample(),
             Stage::Entry => self.on_entry(),
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
-            // A job that resumes: its start-up is cut off before the first visit, or the watch.
-            Stage::Ab | Stage::Finished { .. } => {
-                if !self.left_startup(self.default_steps()) {
-                    return Action::Keep;
-                }
-                if let Stage::Ab = self.stage {
-                    return self.go_to(self.next_visit());
-                }
-                self.window = Window::default();
-                Action::Keep
-            }
+            Stage::Default | Stage::Ab | Stage::Finished { .. } => self.on_first_step(),
         }
     }
 
-    /// Whether the window has this many steps after the start-up, which is then cut off.
-    fn left_startup(&mut self, steps: usize) -> bool {
+    /// Takes a step of the start's sample. A job that resumes has none: its start-up is cut off
+    /// before the first visit, or before its steps are watched.
+    fn on_first_step(&mut self) -> Action {
+        if !self.left_startup() {
+            return Action::Keep;
+        }
+        match self.stage {
+            Stage::Default => return self.close_sample(false),
+            Stage::Ab => return self.go_to(self.next_visit()),
+            _ => self.window = Window::default(),
+        }
+        Action::Keep
+    }
+
+    /// Whether the window has the steps of the start's sample after the start-up, which is then cut
+    /// off. They are fewer than of other samples, unless the user has fixed these or the warm-up.
+    fn left_startup(&mut self) -> bool {
+        let steps = match self.config.adaptive && self.config.warmup_samples.is_none() {
+            true => DEFAULT_STEPS,
+            false => self.config.steps_per_sample as usize,
+        };
         let Some(spare) = self.window.steps().checked_sub(steps) else {
             return false;
         };
@@ -371,12 +348,8 @@ impl Session {
     /// change nothing: then the times of its pairs do not depend on their orders.
     fn go_to(&mut self, point: Point) -> Action {
         let changed = point != self.setting;
-        let discard = if changed || matches!(self.stage, Stage::Ab) {
-            self.config.warmup_steps_per_change
-        } else {
-            0
-        };
-        self.window = Window::new(discard, self.known(&point));
+        let discards = changed || matches!(self.stage, Stage::Ab);
+        self.window = Window::new(discards, self.known(&point));
         self.enters |= changed;
         self.setting = point;
         if changed {
@@ -388,7 +361,7 @@ impl Session {
 
     /// Whether the next step will not count, because a setting is entered, or entered again.
     pub fn discards_next(&self) -> bool {
-        self.window.discards()
+        self.window.discards
     }
 
     /// Comparisons that the job has begun.
@@ -409,10 +382,10 @@ impl Session {
     }
 
     /// Adds the window to the sample of the setting in force, and to the log.
-    fn close_window(&mut self, phase: Phase, number: u32, aborted: bool) {
+    fn close_window(&mut self, phase: Phase, number: u32) {
         self.observe(&self.window.log_times.clone());
-        self.record(phase, number, aborted);
-        self.window = Window::new(0, self.known(&self.setting));
+        self.record(phase, number);
+        self.window = Window::new(false, self.known(&self.setting));
     }
 
     /// Centre of the log step times of `point`, if it was measured.
@@ -427,14 +400,14 @@ impl Session {
 
     /// Ends the search without an adoption: no setting is checked afterwards.
     fn finish(&mut self, reason: String) -> Action {
-        match self.verdict(None, reason) {
-            Some(verdict) => self.end_with(verdict, None),
-            None => Action::Keep,
-        }
+        self.end_with(self.verdict(None, reason), None)
     }
 
     /// Puts the setting of a verdict in force and watches it.
-    fn end_with(&mut self, verdict: Verdict, promise: Option<Box<Promise>>) -> Action {
+    fn end_with(&mut self, verdict: Option<Verdict>, promise: Option<Promise>) -> Action {
+        let Some(verdict) = verdict else {
+            return Action::Keep;
+        };
         if self.retuned.is_some() {
             self.retune_steps = if verdict.chosen == self.tuner.start() {
                 2 * self.retune_steps
@@ -448,20 +421,15 @@ impl Session {
         self.stage = Stage::Finished {
             verdict: verdict.clone(),
             watch: Box::default(),
-            promise,
+            promise: promise.map(Box::new),
         };
         Action::Finished(verdict)
     }
 
-    /// Measurements of this search, as memories of another one.
-    fn memories(&self) -> Vec<Memory> {
+    /// Measurements of this search.
+    fn seen(&self) -> Vec<Seen> {
         let estimates = self.tuner.estimates().into_iter();
-        let memories = estimates.map(|(sample, (log_time, variance))| Memory {
-            point: sample.point,
-            log_time,
-            variance,
-        });
-        memories.collect()
+        estimates.map(|(_, seen)| seen).collect()
     }
 }
 

@@ -19,8 +19,6 @@
 
 pub(crate) mod parameter;
 
-use serde::{Deserialize, Serialize};
-
 use crate::space::parameter::Scale;
 use crate::{Error, Parameter};
 
@@ -31,15 +29,15 @@ pub(crate) const LATTICE_MAX: usize = 20_000;
 
 /// One setting: a value per parameter, in the order of the space. Booleans are 0 and 1. Made by
 /// [`Space::point`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Vec<f64>", try_from = "Vec<f64>")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     values: [f64; PARAMETERS_MAX],
     len: u8,
 }
 
 impl Point {
-    fn new(values: &[f64]) -> Self {
+    /// Whether the values fit a space is for [`Space::point`] to say; there are at most eight.
+    pub(crate) fn new(values: &[f64]) -> Self {
         let mut point = Self {
             values: [0.0; PARAMETERS_MAX],
             len: values.len() as u8,
@@ -72,25 +70,6 @@ impl Point {
     /// If the space has no parameter of that index.
     pub fn flag(&self, index: usize) -> bool {
         self.value(index) != 0.0
-    }
-}
-
-impl From<Point> for Vec<f64> {
-    fn from(point: Point) -> Self {
-        point.values().to_vec()
-    }
-}
-
-impl TryFrom<Vec<f64>> for Point {
-    type Error = Error;
-
-    /// Takes the values as they are; whether they fit a space is for [`Space::point`] to say.
-    fn try_from(values: Vec<f64>) -> Result<Self, Error> {
-        if values.len() > PARAMETERS_MAX {
-            let found = values.len();
-            return Err(Error::TooManyParameters { found });
-        }
-        Ok(Self::new(&values))
     }
 }
 
@@ -202,7 +181,6 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn fusion() -> Parameter {
         Parameter::log("fusion", 65536.0, 268435456.0, 16).with_zero()
@@ -295,14 +273,5 @@ mod tests {
         let on = switch.point(&[8.0]).unwrap();
         assert_eq!(switch.lattice(&on).len(), 2);
         assert_eq!(switch.coordinates(&on)[0], 0.1);
-    }
-
-    proptest! {
-        #[test]
-        fn points_survive_json(values in prop::collection::vec(-1e9..1e9f64, 1..=PARAMETERS_MAX)) {
-            let point = Point::new(&values);
-            let text = serde_json::to_string(&point).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Point>(&text).unwrap(), point);
-        }
     }
 }

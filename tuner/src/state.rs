@@ -34,11 +34,10 @@ use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Warning;
 use crate::center::center_variance;
 use crate::space::{Point, Space};
 use crate::text::read_text;
-use crate::tuner::recall::Memory;
+use crate::tuner::sample::Seen;
 
 /// The format that this version writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 2;
@@ -236,38 +235,16 @@ impl State {
         (self.key.get(STATE_MODEL) == Some(model)).then_some(Match::Sibling)
     }
 
-    /// The samples as memories of settings of `space`; those that it does not have are named in
-    /// `warnings`.
-    pub(crate) fn memories(&self, space: &Space, warnings: &mut Vec<Warning>) -> Vec<Memory> {
-        let mut memories = Vec::new();
-        for (index, sample) in self.samples.iter().enumerate() {
-            match point(space, &sample.setting) {
-                Ok(point) => memories.push(Memory {
-                    point,
-                    log_time: sample.step_ms.ln(),
-                    variance: center_variance(sample.spread, sample.steps),
-                }),
-                Err(reason) => warnings.push(Warning::NotRemembered { row: index, reason }),
-            }
-        }
-        memories
-    }
-}
-
-impl StateSample {
-    pub(crate) fn new(
-        space: &Space,
-        point: &Point,
-        center: f64,
-        spread: f64,
-        steps: usize,
-    ) -> Self {
-        Self {
-            setting: setting(space, point),
-            step_ms: rounded(center.exp()),
-            spread: rounded(spread),
-            steps,
-        }
+    /// The samples by their index, at settings of `space`, or why it does not have them.
+    pub(crate) fn seen(&self, space: &Space) -> Vec<(usize, Result<Seen, String>)> {
+        let seen = |sample: &StateSample| {
+            Ok(Seen {
+                point: point(space, &sample.setting)?,
+                log_time: sample.step_ms.ln(),
+                variance: center_variance(sample.spread, sample.steps),
+            })
+        };
+        self.samples.iter().map(seen).enumerate().collect()
     }
 }
 

@@ -51,34 +51,48 @@ impl<'a> Hypothesis<'a> {
         observed: Vec<usize>,
         level: f64,
     ) -> Self {
-        let prior = cold_prior(kernel, x, observed);
         Self {
             odds: 1.0 - MODEL_ODDS,
-            prior: prior.with(vec![level; x.len()], Vec::new()),
+            prior: cold_prior(kernel, x, observed, level),
             excess: Vec::new(),
         }
     }
 
     /// The model is right except for a smooth error. No mean counts above `ceiling`, as no
     /// measurement does.
-    pub(crate) fn with_model(self, belief: &Belief, ceiling: f64) -> Self {
+    pub(crate) fn with_model(
+        kernel: &'a Kernel,
+        x: &'a [Coordinates],
+        observed: Vec<usize>,
+        belief: &Belief,
+        ceiling: f64,
+    ) -> Self {
+        let scale = (LEVEL_VARIANCE, SIGNAL_BESIDE_MODEL);
         let mean = belief.mean.iter().map(|m| m.min(ceiling)).collect();
-        let prior = self.prior.scaled(SIGNAL_BESIDE_MODEL);
+        let belief_at = (mean, belief.features.clone());
         Self {
             odds: MODEL_ODDS,
-            prior: prior.with(mean, belief.features.clone()),
+            prior: Prior::new(kernel, x, observed, scale, belief_at),
             excess: belief.mean.iter().map(|m| (m - ceiling).max(0.0)).collect(),
         }
     }
 }
 
-/// The prior without a model.
+/// The prior without a model, whose mean is one `level`.
 pub(crate) fn cold_prior<'a>(
     kernel: &'a Kernel,
     x: &'a [Coordinates],
     observed: Vec<usize>,
+    level: f64,
 ) -> Prior<'a> {
-    Prior::new(kernel, x, observed, (LEVEL_VARIANCE, SIGNAL_COLD))
+    let scale = (LEVEL_VARIANCE, SIGNAL_COLD);
+    Prior::new(
+        kernel,
+        x,
+        observed,
+        scale,
+        (vec![level; x.len()], Vec::new()),
+    )
 }
 
 /// The draws that are weighed for so many observations: of many, each costs more, and they agree.
@@ -120,9 +134,7 @@ impl<'a> Surrogate<'a> {
                 |draw: &Hyperparameters| hypothesis.prior.conditioned(y, variance, *draw);
             all.extend(draws.iter().filter_map(conditioned).map(|gp| {
                 // The reference's value is 0 by definition, which is no evidence.
-                let evidence = gp.log_likelihood - gp.log_likelihood_first;
-                let log_weight = hypothesis.odds.ln() + evidence;
-                (log_weight, index, gp)
+                (hypothesis.odds.ln() + gp.evidence(), index, gp)
             }));
         }
         let logs: Vec<f64> = all.iter().map(|(log_weight, ..)| *log_weight).collect();
@@ -134,13 +146,13 @@ impl<'a> Surrogate<'a> {
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
         all.truncate(KEPT);
         let kept: Vec<f64> = all.iter().map(|(log_weight, ..)| *log_weight).collect();
-        let parts = shares(&kept).into_iter().zip(&all);
+        let parts = shares(&kept).into_iter().zip(all);
         let parts = parts.map(|(weight, (_, index, gp))| Part {
             weight,
             prediction: gp.predict(),
-            excess: &hypotheses[*index].excess,
+            excess: &hypotheses[index].excess,
         });
-        (!all.is_empty()).then(|| Self {
+        (!kept.is_empty()).then(|| Self {
             parts: parts.collect(),
             weights,
         })
@@ -267,7 +279,7 @@ mod tests {
                 mean: places.iter().map(|x| model(*x)).collect(),
                 features: vec![Vec::new(); n],
             };
-            cold.clone().with_model(&belief, 9.0)
+            Hypothesis::with_model(&kernel, &x, (0..n).collect(), &belief, 9.0)
         });
         let hypotheses: Vec<Hypothesis> = with_model.into_iter().chain([cold]).collect();
         let variance = vec![1e-4; n];

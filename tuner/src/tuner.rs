@@ -43,8 +43,7 @@ use crate::space::{Point, Space};
 use crate::surrogate::kernel::{Hyperparameters, Kernel};
 use crate::tuner::model::Model;
 use crate::tuner::proposal::{OBSERVATIONS_MAX, Proposal, ProposalJob, RISK_MAX};
-use crate::tuner::recall::Memory;
-use crate::tuner::sample::{Observation, Sample};
+use crate::tuner::sample::{Observation, Sample, Seen};
 use crate::{Error, Warning};
 
 /// Degrees of freedom of the prior of the variance between visits, whose value is 0.
@@ -115,19 +114,18 @@ pub(crate) struct Lattice {
 #[derive(Clone, Debug)]
 pub struct Tuner {
     pub(crate) lattice: Arc<Lattice>,
-    config: TunerConfig,
+    pub(crate) config: TunerConfig,
     start: Point,
     samples: Vec<Sample>,
     /// Measurements of other runs, relative to the start setting.
-    recalled: Vec<Memory>,
-    pub(crate) model: Option<Arc<dyn Model>>,
+    recalled: Vec<Seen>,
     pub(crate) asks: u32,
+    /// The model of an ask.
+    pub(crate) model: Option<Arc<dyn Model>>,
     /// Predicted log step time above the start's beyond which nothing is proposed.
     pub(crate) excess_max: f64,
     /// The setting in force during an ask, where the caller says so.
     pub(crate) in_force: Option<Point>,
-    /// Whether proposals contain the surface.
-    pub(crate) tells_surface: bool,
     /// Whether the warnings `ModelDoubted` and `ModelUnusable` have been given.
     pub(crate) model_doubted: bool,
     pub(crate) model_missed: bool,
@@ -155,11 +153,10 @@ impl Tuner {
             start,
             samples: Vec::new(),
             recalled: Vec::new(),
-            model: None,
             asks: 0,
+            model: None,
             excess_max: f64::INFINITY,
             in_force: None,
-            tells_surface: false,
             model_doubted: false,
             model_missed: false,
         })
@@ -175,50 +172,35 @@ impl Tuner {
         self.start
     }
 
-    /// The configuration.
-    pub fn config(&self) -> &TunerConfig {
-        &self.config
-    }
-
     /// Number of settings that can be chosen.
     pub fn candidates(&self) -> usize {
         self.lattice.points.len()
     }
 
-    /// Makes `point` one of the settings that can be chosen, on the lattice or not.
-    ///
-    /// # Errors
-    /// A point that is not one of the space.
-    pub(crate) fn also_consider(&mut self, point: Point) -> Result<(), Error> {
-        let point = self.space().point(point.values())?;
+    /// Makes `point` of the space one of the settings that can be chosen, on the lattice or not.
+    pub(crate) fn also_consider(&mut self, point: Point) {
         if !self.lattice.points.contains(&point) {
             Arc::make_mut(&mut self.lattice).points.push(point);
         }
-        Ok(())
     }
 
     /// Takes what other runs measured for observations of their own, larger variance. They take the
     /// place of the initial design; a setting that is measured here is no longer remembered, and
     /// only measured settings can become the incumbent. Of very many, the fastest are taken.
-    pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Memory>) {
+    pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Seen>) {
         self.recalled.extend(recalled);
         if self.recalled.len() > OBSERVATIONS_MAX {
-            let by_time = |a: &Memory, b: &Memory| a.log_time.total_cmp(&b.log_time);
+            let by_time = |a: &Seen, b: &Seen| a.log_time.total_cmp(&b.log_time);
             self.recalled.sort_by(by_time);
             self.recalled.truncate(OBSERVATIONS_MAX);
         }
     }
 
     /// Measurements of other runs at settings that were not measured here.
-    pub(crate) fn recalled(&self) -> impl Iterator<Item = &Memory> {
+    pub(crate) fn recalled(&self) -> impl Iterator<Item = &Seen> {
         self.recalled
             .iter()
             .filter(|r| self.sample(&r.point).is_none())
-    }
-
-    /// Sets the model of later asks; `None` removes it.
-    pub fn set_model(&mut self, model: Option<Arc<dyn Model>>) {
-        self.model = model;
     }
 
     /// The samples, in the order in which their settings were first measured.
@@ -240,13 +222,8 @@ impl Tuner {
         &mut self.samples[index]
     }
 
-    /// Adds the measured steps of a visit to a setting, as ln(step time in ms); values that are not
-    /// finite are left out.
-    pub fn observe(&mut self, point: Point, log_times: &[f64]) {
-        self.add_steps(point, log_times, true);
-    }
-
-    /// Adds steps; `enters`: another setting was in force before.
+    /// Adds measured steps, as ln(step time in ms); values that are not finite are left out.
+    /// `enters`: another setting was in force before.
     pub(crate) fn add_steps(&mut self, point: Point, log_times: &[f64], enters: bool) {
         let finite = log_times.iter().copied().filter(|l| l.is_finite());
         let finite: Vec<f64> = finite.collect();
@@ -304,28 +281,31 @@ impl Tuner {
         (excess / (freedom + VISITS_PRIOR)).max(0.0)
     }
 
-    /// The centre of the log step times of `sample`, and the variance of that centre: the visits'
-    /// centres, weighted by the noise of their steps and the variance between visits.
-    pub fn estimate(&self, sample: &Sample) -> (f64, f64) {
-        let noise = self.noise();
-        self.estimate_under(noise, self.visit_variance(noise), sample)
-    }
-
-    /// The samples, each with its [estimate](Self::estimate).
-    pub(crate) fn estimates(&self) -> Vec<(&Sample, (f64, f64))> {
+    /// The samples, each with its centre: that of the visits' centres, weighted by the noise of
+    /// their steps and the variance between visits.
+    pub fn estimates(&self) -> Vec<(&Sample, Seen)> {
         let noise = self.noise();
         let between = self.visit_variance(noise);
-        let estimate = |sample| (sample, self.estimate_under(noise, between, sample));
-        self.samples.iter().map(estimate).collect()
+        let fixed = self.config.fixed_noise.map(|noise| noise * noise);
+        let estimate = |sample: &Sample| {
+            let visits = sample.visit_centers().into_iter();
+            let visits =
+                visits.map(|(center, steps)| (center, between + center_variance(noise, steps)));
+            let (log_time, variance) = sample.pooled(visits, noise);
+            Seen {
+                point: sample.point,
+                log_time,
+                variance: fixed.unwrap_or(variance),
+            }
+        };
+        let samples = self.samples.iter();
+        samples.map(|sample| (sample, estimate(sample))).collect()
     }
 
-    fn estimate_under(&self, noise: f64, between: f64, sample: &Sample) -> (f64, f64) {
-        let visits = sample.visit_centers().into_iter();
-        let visits =
-            visits.map(|(center, steps)| (center, between + center_variance(noise, steps)));
-        let (center, variance) = sample.pooled(visits, noise);
-        let fixed = self.config.fixed_noise.map(|noise| noise * noise);
-        (center, fixed.unwrap_or(variance))
+    /// The estimate of a measured setting.
+    pub(crate) fn estimate(&self, point: &Point) -> Option<Seen> {
+        let all = self.estimates().into_iter();
+        all.map(|(_, seen)| seen).find(|seen| seen.point == *point)
     }
 
     /// Proposes the next step. Computes in the caller's thread; see [`job`](Self::job) for another.
@@ -338,7 +318,9 @@ impl Tuner {
     /// The computation of the next proposal, to be run anywhere; hand its result to
     /// [`accept`](Self::accept).
     pub fn job(&self) -> ProposalJob {
-        ProposalJob::new(self.clone())
+        ProposalJob {
+            tuner: self.clone(),
+        }
     }
 
     /// Records a proposal that will be followed. Returns whether it answers the latest ask; if not,

@@ -202,7 +202,8 @@ fn unusable_configurations_are_errors() {
             ..
         }
     ));
-    let foreign: Point = serde_json::from_str("[1.0]").unwrap();
+    let other = Space::new(vec![Parameter::boolean("b")]).unwrap();
+    let foreign = other.point(&[1.0]).unwrap();
     let error = Session::new(space(), SessionConfig::default(), foreign).unwrap_err();
     assert_eq!(
         error,
@@ -306,7 +307,7 @@ fn a_cliff_is_left_after_one_discarded_and_one_measured_step() {
     assert!(verdict.chosen.value(0) >= 1e6);
     let rows = session.take_measurements();
     let over: Vec<_> = rows.iter().filter(|m| m.step_ms > 100.0).collect();
-    assert!(over.iter().all(|m| m.steps == 1 && m.aborted), "{over:?}");
+    assert!(over.iter().all(|m| m.steps == 1), "{over:?}");
     assert!(
         over.len() <= 3,
         "only the first layout may go there, {} did",

@@ -53,24 +53,15 @@ fn config() -> impl Strategy<Value = SessionConfig> {
         1u32..30,
         0.0..60.0f64,
         prop::option::of(0u32..3),
-        0u32..4,
     )
         .prop_map(
-            |(
-                adaptive,
-                steps_per_sample,
-                max_samples,
-                budget_steps,
-                warmup_samples,
-                warmup_steps_per_change,
-            )| {
+            |(adaptive, steps_per_sample, max_samples, budget_steps, warmup_samples)| {
                 SessionConfig {
                     adaptive,
                     steps_per_sample,
                     max_samples,
                     budget_steps,
                     warmup_samples,
-                    warmup_steps_per_change,
                     ..SessionConfig::default()
                 }
             },
@@ -170,14 +161,8 @@ impl Caller {
                 // more.
                 if let Ok(state) = State::from_json(&text) {
                     let space = self.session.space().clone();
-                    let session = Session::resume(
-                        space,
-                        SessionConfig::default(),
-                        self.default,
-                        &state,
-                        matching,
-                    );
-                    self.session = session.unwrap();
+                    let session = Session::new(space, SessionConfig::default(), self.default);
+                    self.session = session.unwrap().resume(&state, matching);
                     self.job = None;
                 }
             }

@@ -260,7 +260,6 @@ fn a_slower_network_is_noticed_and_tuned_for() {
         "{again:?}"
     );
     assert!(again.steps_active < 120 && again.steps_lost <= again.budget_steps);
-    assert_eq!(again.drifts, [*drift]);
     assert_eq!(again.retuned, Some(drift.to_string()));
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ronde_tuner::{
-    Belief, Estimate, Model, Next, Observation, Parameter, Point, Proposal, Space, Tuner,
-    TunerConfig, Warning,
+    Belief, Model, Next, Observation, Parameter, Point, Proposal, Space, Tuner, TunerConfig,
+    Warning,
 };
 
 const START: [f64; 3] = [128.0, 5.0, 0.0];
@@ -35,22 +35,22 @@ impl<F> std::fmt::Debug for Formula<F> {
     }
 }
 
-impl<F: Fn(&[Point], &[Estimate]) -> Option<Belief> + Send + Sync> Model for Formula<F> {
-    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
-        (self.0)(points, measured)
+impl<F: Fn(&[Point], &Point) -> Option<Belief> + Send + Sync> Model for Formula<F> {
+    fn belief(&self, points: &[Point], reference: &Point) -> Option<Belief> {
+        (self.0)(points, reference)
     }
 }
 
 fn model(
-    formula: impl Fn(&[Point], &[Estimate]) -> Option<Belief> + Send + Sync + 'static,
+    formula: impl Fn(&[Point], &Point) -> Option<Belief> + Send + Sync + 'static,
 ) -> Option<Arc<dyn Model>> {
     Some(Arc::new(Formula(formula)))
 }
 
 /// The model that believes this multiple of what is true of the logarithms.
 fn multiple(factor: f64) -> Option<Arc<dyn Model>> {
-    model(move |points, measured| {
-        let relative = |point| factor * (surface(point) / surface(&measured[0].point)).ln();
+    model(move |points, reference| {
+        let relative = |point| factor * (surface(point) / surface(reference)).ln();
         Some(Belief {
             mean: points.iter().map(relative).collect(),
             features: Vec::new(),
@@ -62,12 +62,16 @@ fn multiple(factor: f64) -> Option<Arc<dyn Model>> {
 fn search(model: Option<Arc<dyn Model>>) -> (Vec<Proposal>, Vec<Point>) {
     let start = space().point(&START).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();
-    tuner.set_model(model);
     let (mut proposals, mut measured) = (Vec::new(), Vec::new());
     loop {
-        let asked = [tuner.job().run(), tuner.job().run()].map(|proposal| format!("{proposal:?}"));
+        let job = || match &model {
+            Some(model) => tuner.job().with_model(model.clone()),
+            None => tuner.job(),
+        };
+        let [proposal, again] = [job().run(), job().run()];
+        let asked = [&proposal, &again].map(|proposal| format!("{proposal:?}"));
         assert_eq!(asked[0], asked[1], "asking changes nothing");
-        let proposal = tuner.ask();
+        assert!(tuner.accept(&proposal));
         let next = proposal.next;
         proposals.push(proposal);
         let Next::Sample(point) = next else { break };
@@ -83,6 +87,15 @@ fn search(model: Option<Arc<dyn Model>>) -> (Vec<Proposal>, Vec<Point>) {
         tuner.tell(point, observation).unwrap();
     }
     (proposals, measured)
+}
+
+/// One measurement of which nothing more is known.
+fn once(value: f64) -> Observation {
+    Observation {
+        value,
+        spread: 0.0,
+        steps: 1,
+    }
 }
 
 fn ratio(proposals: &[Proposal]) -> f64 {
@@ -163,10 +176,10 @@ fn a_doubted_model_is_still_heeded_where_it_warns_of_disaster() {
     for level in [1, 3, 9] {
         // Upside down but for the disaster, which it sees from the level up to which it reaches.
         let reach = space().parameters()[0].levels()[level];
-        let wrong = model(move |points, measured| {
+        let wrong = model(move |points, reference| {
             let relative = |point: &Point| match point.value(0) <= reach {
                 true => 5.0,
-                false => -3.0 * (surface(point) / surface(&measured[0].point)).ln(),
+                false => -3.0 * (surface(point) / surface(reference)).ln(),
             };
             Some(Belief {
                 mean: points.iter().map(relative).collect(),
@@ -221,15 +234,12 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     let start = space().point(&START).unwrap();
     let other = space().point(&[1.0, 1.0, 1.0]).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();
-    tuner.observe(other, &[4.98; 5]);
-    tuner.observe(start, &[5.0; 10]);
+    for (point, log_time) in [(other, 4.98f64), (start, 5.0)] {
+        tuner.tell(point, once(log_time.exp())).unwrap();
+    }
     let lattice = space().lattice(&start);
-    let heard = model(move |points, measured| {
-        // The start first, whatever was measured first.
-        let rounded = |log_time: f64| (log_time * 1e9).round() / 1e9;
-        let of = |estimate: &Estimate| (estimate.point, rounded(estimate.log_time), estimate.steps);
-        let measured: Vec<_> = measured.iter().map(of).collect();
-        assert_eq!(measured, [(start, 5.0, 10), (other, 4.98, 5)]);
+    let heard = model(move |points, reference| {
+        assert_eq!(*reference, start, "whatever was measured first");
         // The lattice, and the measured settings beside it.
         assert!(points.starts_with(&lattice) && points.ends_with(&[start, other]));
         Some(Belief {
@@ -287,7 +297,7 @@ fn constant_scores_stop_early_at_the_start() {
             break proposal;
         };
         asks += 1;
-        tuner.tell(point, Observation::of(1.0)).unwrap();
+        tuner.tell(point, once(1.0)).unwrap();
     };
     assert!(asks <= 12, "{asks}");
     assert!(last.gain.0.abs() < 1e-3, "{:?}", last.gain);
@@ -298,7 +308,7 @@ fn what_is_no_measurement_is_refused_and_forgotten() {
     let start = space().point(&START).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();
     for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(tuner.tell(start, Observation::of(value)).is_err());
+        assert!(tuner.tell(start, once(value)).is_err());
     }
     assert!(tuner.samples().is_empty());
     assert_eq!(tuner.ask().next, Next::Sample(start));

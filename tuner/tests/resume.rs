@@ -56,29 +56,22 @@ fn drive(session: &mut Session, step_ms: impl Fn(&Point) -> f64) -> Verdict {
 }
 
 fn first_run(step_ms: impl Fn(&Point) -> f64) -> (Verdict, State) {
-    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let mut session = new_session();
     let verdict = drive(&mut session, step_ms);
     let state = session.state(key(), "2026-11-22");
     // Through a file, as a restart would.
     (verdict, State::from_json(&state.to_json()).unwrap())
 }
 
-fn resumed(state: &State, matching: Match) -> Session {
-    Session::resume(
-        space(),
-        SessionConfig::default(),
-        default(),
-        state,
-        matching,
-    )
-    .unwrap()
+fn new_session() -> Session {
+    Session::new(space(), SessionConfig::default(), default()).unwrap()
 }
 
 #[test]
 fn the_same_job_starts_at_its_best_and_confirms_it_within_65_steps() {
     let (first, state) = first_run(bowl);
     assert!(!first.kept_default);
-    let mut session = resumed(&state, state.matches(&key()).unwrap());
+    let mut session = new_session().resume(&state, state.matches(&key()).unwrap());
     assert_eq!(
         session.setting(),
         first.chosen,
@@ -96,9 +89,8 @@ fn the_same_job_starts_at_its_best_and_confirms_it_within_65_steps() {
     );
     // What the first run knows is not lost, and a third run can resume again.
     let state = session.state(key(), "2026-11-23");
-    assert!(state.samples.len() >= first.samples as usize, "{state:?}");
     assert_eq!(
-        drive(&mut resumed(&state, Match::Same), bowl).chosen,
+        drive(&mut new_session().resume(&state, Match::Same), bowl).chosen,
         first.chosen
     );
 }
@@ -113,7 +105,7 @@ fn a_best_that_is_none_any_more_is_dropped_and_the_search_goes_on() {
             bowl(point)
         }
     };
-    let second = drive(&mut resumed(&state, Match::Same), turned);
+    let second = drive(&mut new_session().resume(&state, Match::Same), turned);
     assert_ne!(second.chosen, first.chosen, "{second:?}");
     assert!(turned(&second.chosen) <= bowl(&default()));
 }
@@ -122,8 +114,7 @@ fn a_best_that_is_none_any_more_is_dropped_and_the_search_goes_on() {
 fn a_verdict_stays_through_a_reset_of_the_job() {
     let (first, state) = first_run(bowl);
     assert!(!first.kept_default && state.contests > 0);
-    let mut session =
-        Session::proceed(space(), SessionConfig::default(), default(), &state).unwrap();
+    let mut session = new_session().proceed(&state);
     assert_eq!(session.setting(), first.chosen);
     assert_eq!(session.progress().phase, ronde_tuner::Phase::Final);
     // The job is slower with its new ranks: neither a drift nor a reason to search, but to check
@@ -148,8 +139,7 @@ fn a_verdict_stays_through_a_reset_of_the_job() {
 #[test]
 fn a_setting_that_the_new_ranks_make_slower_is_left_after_a_reset() {
     let (first, state) = first_run(bowl);
-    let mut session =
-        Session::proceed(space(), SessionConfig::default(), default(), &state).unwrap();
+    let mut session = new_session().proceed(&state);
     let reverted = (0..1000).find_map(|step| {
         let step_ms = if session.setting() == first.chosen {
             110.0
@@ -168,7 +158,7 @@ fn a_setting_that_the_new_ranks_make_slower_is_left_after_a_reset() {
 
 #[test]
 fn the_budget_of_a_search_is_shared_by_the_generations_of_a_job() {
-    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let mut session = new_session();
     for step in 0..60 {
         let action = session.on_step(bowl(&session.setting()) * jitter(step));
         if action == Action::Ask {
@@ -179,9 +169,7 @@ fn the_budget_of_a_search_is_shared_by_the_generations_of_a_job() {
     let state = session.state(key(), "2026-11-26");
     assert!(state.verdict.is_none() && cost != 0.0);
     let state = State::from_json(&state.to_json()).unwrap();
-    let after_reset = |state: &State| {
-        Session::proceed(space(), SessionConfig::default(), default(), state).unwrap()
-    };
+    let after_reset = |state: &State| new_session().proceed(state);
     let before_first_step = after_reset(&state).cost();
     assert!(
         (before_first_step / cost - 1.0).abs() < 1e-5,
@@ -203,7 +191,7 @@ fn the_budget_of_a_search_is_shared_by_the_generations_of_a_job() {
 fn a_default_that_had_stayed_is_looked_at_once() {
     let (first, state) = first_run(|_| 100.0);
     assert!(first.kept_default);
-    let second = drive(&mut resumed(&state, Match::Same), |_| 100.0);
+    let second = drive(&mut new_session().resume(&state, Match::Same), |_| 100.0);
     assert!(
         second.kept_default && second.steps_active <= 30,
         "{second:?}"
@@ -216,13 +204,15 @@ fn a_default_that_had_stayed_is_looked_at_once() {
         second.reason
     );
     // The job has become another one: all is open again.
-    let third = drive(&mut resumed(&state, Match::Same), |point| 2.0 * bowl(point));
+    let third = drive(&mut new_session().resume(&state, Match::Same), |point| {
+        2.0 * bowl(point)
+    });
     assert!(!third.kept_default, "{third:?}");
 }
 
 #[test]
-fn a_sibling_needs_fewer_samples() {
-    let (mut first_samples, mut second_samples) = (0, 0);
+fn a_sibling_needs_fewer_steps() {
+    let (mut first_steps, mut second_steps) = (0, 0);
     for seed in 0..12 {
         let config = SessionConfig {
             seed,
@@ -231,8 +221,8 @@ fn a_sibling_needs_fewer_samples() {
         let mut session = Session::new(space(), config.clone(), default()).unwrap();
         let first = drive(&mut session, bowl);
         let state = session.state(key(), "2026-11-22");
-        let mut sibling =
-            Session::resume(space(), config, default(), &state, Match::Sibling).unwrap();
+        let sibling = Session::new(space(), config, default()).unwrap();
+        let mut sibling = sibling.resume(&state, Match::Sibling);
         assert_eq!(
             sibling.setting(),
             default(),
@@ -243,12 +233,12 @@ fn a_sibling_needs_fewer_samples() {
             !second.kept_default && bowl(&second.chosen) < 1.05 * bowl(&first.chosen),
             "{second:?}"
         );
-        first_samples += first.samples;
-        second_samples += second.samples;
+        first_steps += first.steps_active;
+        second_steps += second.steps_active;
     }
     assert!(
-        second_samples < first_samples,
-        "{second_samples} after {first_samples}"
+        second_steps < first_steps,
+        "{second_steps} after {first_steps}"
     );
 }
 
@@ -260,7 +250,7 @@ fn a_state_that_misleads_does_no_harm() {
         .samples
         .iter_mut()
         .for_each(|sample| sample.step_ms = 1e4 / sample.step_ms);
-    let verdict = drive(&mut resumed(&state, Match::Sibling), bowl);
+    let verdict = drive(&mut new_session().resume(&state, Match::Sibling), bowl);
     assert!(bowl(&verdict.chosen) <= bowl(&default()), "{verdict:?}");
 }
 
@@ -273,7 +263,7 @@ fn settings_of_another_space_are_named_and_left_out() {
     if let Some(verdict) = &mut state.verdict {
         verdict.chosen.insert("fusion_mb".into(), -1.0);
     }
-    let mut session = resumed(&state, Match::Same);
+    let mut session = new_session().resume(&state, Match::Same);
     assert_eq!(session.setting(), default());
     let warnings = session.take_warnings();
     assert_eq!(warnings.len(), state.samples.len() + 1);
@@ -316,9 +306,7 @@ fn a_log_is_prior_knowledge() {
         values: vec![3.0, 1.0],
         score: f64::NAN,
     });
-    let mut session = Session::new(space(), SessionConfig::default(), default())
-        .unwrap()
-        .with_history(&history);
+    let mut session = new_session().with_history(&history);
     let warnings: Vec<String> = session
         .take_warnings()
         .iter()
@@ -337,9 +325,9 @@ fn a_log_is_prior_knowledge() {
     );
     let cold = first_run(bowl).0;
     assert!(
-        verdict.samples <= cold.samples,
+        verdict.steps_active <= cold.steps_active,
         "{} {}",
-        verdict.samples,
-        cold.samples
+        verdict.steps_active,
+        cold.steps_active
     );
 }

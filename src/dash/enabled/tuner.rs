@@ -51,7 +51,7 @@ impl TunerView {
                 incumbent,
                 next,
             } => {
-                if let Some(surface) = surface {
+                if !surface.predicted_ms.is_empty() {
                     self.surface.fusion_mb = surface.fusion_mb;
                     self.surface.cycle_ms = surface.cycle_ms;
                     self.surface.predicted = surface.predicted_ms;

@@ -53,14 +53,9 @@ impl Looks {
         }
     }
 
-    /// Lengths of the visits of pair `number`, counted from 1. Short ones decide large gains in 42
-    /// steps; long ones need fewer changes for as many steps.
+    /// Lengths of the visits of pair `number`, counted from 1.
     pub(super) fn lengths(&self, number: usize) -> RangeInclusive<usize> {
-        match number {
-            ..=30 if number <= self.first + 1 => SHORT..=SHORT,
-            ..=30 => 7..=10,
-            _ => LONG,
-        }
+        lengths(self.first, number)
     }
 
     /// The look after so many pairs and active steps.
@@ -89,16 +84,22 @@ impl Looks {
     }
 }
 
-/// A contest after many others, with more short visits.
-const MANY: Looks = Looks {
-    error: 0.0,
-    first: 14,
-    late: 0,
-};
+/// Lengths of the visits of pair `number`, counted from 1, if the first look is after `first` pairs.
+/// Short ones decide large gains in 42 steps; long ones need fewer changes for as many steps.
+fn lengths(first: usize, number: usize) -> RangeInclusive<usize> {
+    match number {
+        ..=30 if number <= first + 1 => SHORT..=SHORT,
+        ..=30 => 7..=10,
+        _ => LONG,
+    }
+}
+
+/// Pairs before the first look of a contest after many others, which has more short visits.
+const FIRST_LATE: usize = 14;
 
 /// Most steps that a contest with so many complete pairs still takes.
 pub fn contest_steps_left(rounds: u32) -> u64 {
-    let done = (1..=rounds.min(100) as usize).map(|number| 2 * MANY.lengths(number).start());
+    let done = (1..=rounds.min(100) as usize).map(|number| 2 * lengths(FIRST_LATE, number).start());
     // The pair that reaches the limit is completed: two visits, a change before each.
     let pair = 2 * LONG.end() + 2;
     let most = LATE_LOOKS[LATE_LOOKS.len() - 1].0;

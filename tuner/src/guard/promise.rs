@@ -23,7 +23,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::{mean, median};
 use crate::guard::stall::{STALL_FREE, Stalls};
-use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, steps, weighted_sum};
+use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, steps, weight};
 use crate::random::generator;
 
 /// Ages of the scheduled looks: these two, then ten times each.
@@ -172,8 +172,12 @@ impl Promise {
     /// Adds `pairs` to the body, each step clipped; returns their mean relative difference.
     fn update(&mut self, pairs: &[Pair]) -> f64 {
         let limits = ARMS.map(|arm| STALL_FREE * median(&steps(pairs, arm)));
-        let difference = |[default, candidate]: &Pair| mean(candidate) / mean(default) - 1.0;
-        let (sum, weights) = weighted_sum(&clipped(pairs, limits), difference);
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for pair in clipped(pairs, limits) {
+            let [default, candidate] = &pair;
+            sum += weight(&pair) * (mean(candidate) / mean(default) - 1.0);
+            weights += weight(&pair);
+        }
         self.body = (self.body.0 + sum, self.body.1 + weights);
         sum / weights
     }

@@ -21,14 +21,10 @@ const LOW_SHARE: f64 = 0.25;
 /// Halvings of the range that contains an end of the interval.
 const HALVINGS: u32 = 24;
 
-/// Which of the two means is tested to be smaller.
-#[derive(Clone, Copy)]
-enum Smaller {
-    /// The candidate's is below the ratio times the default's.
-    Candidate,
-    /// The reverse.
-    Default,
-}
+/// Sign of a test: whether the candidate's mean is below the ratio times the default's, or the
+/// reverse.
+const BELOW: f64 = 1.0;
+const ABOVE: f64 = -1.0;
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +47,7 @@ impl Difference {
     }
 }
 
-/// Weighted differences of the pairs, ms: positive where the mean is smaller that is tested to be.
+/// Weighted differences of the pairs, ms, times the sign of the test.
 struct Weighted {
     values: Vec<f64>,
     mean: f64,
@@ -81,12 +77,8 @@ impl<'a> Look<'a> {
         })
     }
 
-    fn weighted(&self, smaller: Smaller, ratio: f64) -> Weighted {
+    fn weighted(&self, sign: f64, ratio: f64) -> Weighted {
         let pairs = clipped(self.pairs, [self.limit, ratio * self.limit]);
-        let sign = match smaller {
-            Smaller::Candidate => 1.0,
-            Smaller::Default => -1.0,
-        };
         let weights: Vec<f64> = pairs.iter().map(weight).collect();
         let values: Vec<f64> = (pairs.iter().zip(&weights))
             .map(|([default, candidate], weight)| {
@@ -108,7 +100,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether Student's t, and the sign-flip test if it is asked, show that the mean is smaller.
+    /// Whether Student's t, and the sign-flip test if it is asked, show the sign of the test.
     fn shows(&self, weighted: &Weighted, asks_flip: bool) -> bool {
         weighted.mean > self.quantile * weighted.se
             && (!asks_flip || flip::is_positive(&weighted.values, self.error))
@@ -117,8 +109,8 @@ impl<'a> Look<'a> {
     /// The ratios that the tests leave open, around the observed one. Without a proof they are
     /// those of Student's t, which exist for a few pairs as well.
     fn interval(&self, observed: f64, is_proved: bool) -> [f64; 2] {
-        let end = |smaller, limit: f64| {
-            let shows = |ratio| self.shows(&self.weighted(smaller, ratio), is_proved);
+        let end = |sign, limit: f64| {
+            let shows = |ratio| self.shows(&self.weighted(sign, ratio), is_proved);
             let (mut open, mut shown) = (observed, limit);
             if !shows(limit) {
                 return None;
@@ -135,8 +127,8 @@ impl<'a> Look<'a> {
         };
         let most = if is_proved { 1.0 } else { RATIO_MAX };
         [
-            end(Smaller::Default, LOW_SHARE * observed).unwrap_or(0.0),
-            end(Smaller::Candidate, most).unwrap_or(most),
+            end(ABOVE, LOW_SHARE * observed).unwrap_or(0.0),
+            end(BELOW, most).unwrap_or(most),
         ]
     }
 }
@@ -145,7 +137,7 @@ impl<'a> Look<'a> {
 /// second pair.
 pub(super) fn compare(pairs: &[Pair], limit: f64, error: f64) -> Option<Difference> {
     let look = Look::new(pairs, limit, error)?;
-    let gain = look.weighted(Smaller::Candidate, 1.0);
+    let gain = look.weighted(BELOW, 1.0);
     if !(gain.mean.is_finite() && gain.se.is_finite()) {
         return None;
     }
@@ -211,11 +203,11 @@ mod tests {
             "{low} {high}"
         );
         let look = Look::new(&pairs, f64::INFINITY, error).unwrap();
-        let shows = |smaller, ratio| look.shows(&look.weighted(smaller, ratio), true);
-        assert!(shows(Smaller::Candidate, high));
-        assert!(!shows(Smaller::Candidate, high - 0.001));
-        assert!(shows(Smaller::Default, low));
-        assert!(!shows(Smaller::Default, low + 0.001));
+        let shows = |sign, ratio| look.shows(&look.weighted(sign, ratio), true);
+        assert!(shows(BELOW, high));
+        assert!(!shows(BELOW, high - 0.001));
+        assert!(shows(ABOVE, low));
+        assert!(!shows(ABOVE, low + 0.001));
     }
 
     #[test]

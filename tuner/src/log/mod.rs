@@ -3,5 +3,5 @@
 mod read;
 mod write;
 
-pub use read::{LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
+pub use read::{LogContents, LogError, LogRow, read_log, read_logs};
 pub use write::Log;

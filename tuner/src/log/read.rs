@@ -19,7 +19,7 @@
 //! let log = ronde_tuner::read_log(log)?;
 //! assert_eq!((log.rows.len(), log.best, log.is_ronde), (3, Some(2), false));
 //! assert_eq!((log.rows[0].fusion_mb, log.rows[0].score), (Some(4.0), Some(424.129)));
-//! assert_eq!(log.warnings[0].to_string(), "line 5 is cut off (4 of 6 fields) and left out");
+//! assert_eq!(log.warnings[0], "line 5 is cut off (4 of 6 fields) and left out");
 //! # Ok::<(), ronde_tuner::LogError>(())
 //! ```
 
@@ -45,8 +45,8 @@ pub struct LogContents {
     pub best: Option<usize>,
     /// Whether Ronde wrote it (it has a column `phase`).
     pub is_ronde: bool,
-    /// Omitted lines with the reasons: the first hundred.
-    pub warnings: Vec<LogWarning>,
+    /// Omitted lines and fields with the reasons: the first hundred.
+    pub warnings: Vec<String>,
     /// Warnings beyond these.
     pub warnings_more: u64,
 }
@@ -88,50 +88,6 @@ pub struct LogRow {
     pub on_gpu: Option<bool>,
 }
 
-/// A line that was left out, or a field that was.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[non_exhaustive]
-pub enum LogWarning {
-    /// A line with too few fields.
-    #[error("line {line} is cut off ({found} of {expected} fields) and left out")]
-    CutOff {
-        /// Line, from 1.
-        line: u64,
-        /// Fields found.
-        found: usize,
-        /// Columns of the log.
-        expected: usize,
-    },
-    /// A last line whose last field may have lost its end.
-    #[error("line {line} has no line end, so its last field may be cut off, and is left out")]
-    NoEnd {
-        /// Line, from 1.
-        line: u64,
-    },
-    /// A line with too many fields.
-    #[error("line {line} has {found} fields where the header has {expected}, and is left out")]
-    TooLong {
-        /// Line, from 1.
-        line: u64,
-        /// Fields found.
-        found: usize,
-        /// Columns of the log.
-        expected: usize,
-    },
-    /// A field that cannot be read; the rest of the row can.
-    #[error("line {line}: {column} is {value:?}, expected {expected}")]
-    Field {
-        /// Line, from 1.
-        line: u64,
-        /// The column.
-        column: String,
-        /// Text found there.
-        value: String,
-        /// Expected text.
-        expected: &'static str,
-    },
-}
-
 /// A text that is no autotune log.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
@@ -163,7 +119,7 @@ impl LogContents {
         trials.map(|(_, row)| row)
     }
 
-    fn warn(&mut self, warning: LogWarning) {
+    fn warn(&mut self, warning: String) {
         if self.warnings.len() < WARNINGS_MAX {
             self.warnings.push(warning);
         } else {

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::Seen;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
+use crate::tuner::sample::Seen;
 
 /// Most groups: a process costs the cube of them.
 const GROUPS_MAX: usize = 120;

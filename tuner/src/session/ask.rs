@@ -17,7 +17,7 @@ impl Session {
             self.observe(&[log_time]);
         } else {
             // An answer that never comes must not make the window grow for ever.
-            self.window = Window::new(0, self.known(&self.setting));
+            self.window = Window::new(false, self.known(&self.setting));
         }
         let safe = self.safe();
         let slower = self.known(&self.setting).zip(self.known(&safe));
@@ -29,7 +29,7 @@ impl Session {
 
     pub(super) fn close_sample(&mut self, aborted: bool) -> Action {
         let center = self.window.center();
-        self.close_window(self.phase(), self.sample, aborted);
+        self.close_window(self.phase(), self.sample);
         if self.tuner.candidates() == 1 {
             return self.finish("default kept, nothing to tune: every parameter is fixed".into());
         }
@@ -72,9 +72,10 @@ impl Session {
     /// The computation of the next proposal; run it on any thread and hand the result to
     /// [`propose`](Self::propose).
     pub fn proposal_job(&self) -> ProposalJob {
-        self.tuner
-            .job()
-            .within(self.excess_affordable(), self.setting)
+        let mut job = self.tuner.job();
+        job.tuner.excess_max = self.excess_affordable();
+        job.tuner.in_force = Some(self.setting);
+        job
     }
 
     /// Takes the proposal that an [`Action::Ask`] asked for. One that nobody waits for is ignored.
@@ -88,30 +89,23 @@ impl Session {
             .warnings
             .iter()
             .for_each(|warning| self.warn(warning.clone()));
-        let Next::Sample(point) = proposal.next else {
-            return self.conclude(
-                &proposal,
-                "default kept, nothing to gain: no other setting looks faster",
-            );
-        };
-        // A setting may be visited again and again: the tuner's cap counts settings, this one
-        // visits.
-        if self.sample + 1 >= self.config.max_samples {
-            return self.conclude(&proposal, "default kept: no sample is left");
-        }
         let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
-        let excess = predicted
-            .zip(self.start_log())
-            .map_or(0.0, |(predicted, start)| predicted - start);
-        if self.sample_cost(excess) > self.left() {
-            return self.conclude(
-                &proposal,
-                "default kept: the budget does not allow another sample",
-            );
-        }
-        self.sample += 1;
-        self.predicted = predicted;
-        self.stage = Stage::Sample;
-        self.go_to(point)
+        let excess = (predicted.zip(self.start_log())).map_or(0.0, |(log, start)| log - start);
+        let why_not = match proposal.next {
+            Next::Stop => "default kept, nothing to gain: no other setting looks faster",
+            // A setting may be visited again and again: the tuner's cap counts settings, this one
+            // visits.
+            _ if self.sample + 1 >= self.config.max_samples => "default kept: no sample is left",
+            _ if self.sample_cost(excess) > self.left() => {
+                "default kept: the budget does not allow another sample"
+            }
+            Next::Sample(point) => {
+                self.sample += 1;
+                self.predicted = predicted;
+                self.stage = Stage::Sample;
+                return self.go_to(point);
+            }
+        };
+        self.conclude(&proposal, why_not)
     }
 }

@@ -27,8 +27,8 @@ pub(super) const CLIFF: f64 = std::f64::consts::LN_2;
 
 impl Session {
     /// Cost so far, the window under way included; negative if the search has saved time. Before
-    /// the start is known, only what it was before a reset of the job.
-    pub(super) fn spent(&self) -> f64 {
+    /// the start is known, only what it was before a reset of the job. In steps of the start.
+    pub fn cost(&self) -> f64 {
         let Some(start_log) = self.start_log() else {
             return self.cost_before;
         };
@@ -43,12 +43,12 @@ impl Session {
 
     /// Budget that is left for samples.
     pub(super) fn left(&self) -> f64 {
-        (1.0 - GUARD_SHARE) * self.config.budget_steps - self.spent()
+        (1.0 - GUARD_SHARE) * self.config.budget_steps - self.cost()
     }
 
     /// Whether the comparison has spent what is left of the budget.
     pub(super) fn guard_is_spent(&self) -> bool {
-        self.spent() > self.config.budget_steps && !self.is_defended()
+        self.cost() > self.config.budget_steps && !self.is_defended()
     }
 
     /// Whether a search that began at another setting than the default compares a setting that is
@@ -99,8 +99,8 @@ impl Session {
         let early = early.filter(|_| self.config.adaptive);
         let steps = early.map_or(full, |(steps, _)| full.min(*steps as f64));
         let slower = excess_log.exp_m1().clamp(0.0, EXCESS_MAX);
-        let discarded = f64::from(self.config.warmup_steps_per_change);
-        steps * slower + discarded * slower + CHANGE_COST * (1.0 + slower)
+        // A step is discarded after each change.
+        steps * slower + slower + CHANGE_COST * (1.0 + slower)
     }
 
     /// Whether the sample under way exceeds what is left while it is slower than the start.

@@ -18,8 +18,6 @@ const BUDGET_SHARE: f64 = 0.02;
 pub struct SessionConfig {
     /// Seed of every draw. Default 7.
     pub seed: u64,
-    /// Steps discarded after each change of setting. Default 1.
-    pub warmup_steps_per_change: u32,
     /// Samples' worth of steps discarded at the start; `None` (the default) detects the start-up in
     /// the first sample.
     pub warmup_samples: Option<u32>,
@@ -50,7 +48,6 @@ impl Default for SessionConfig {
         let tuner = TunerConfig::default();
         Self {
             seed: tuner.seed,
-            warmup_steps_per_change: 1,
             warmup_samples: None,
             steps_per_sample: 10,
             adaptive: true,

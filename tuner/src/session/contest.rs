@@ -21,19 +21,10 @@ pub(super) struct Contest {
 }
 
 impl Contest {
-    /// The comparison of an earlier verdict, of which the pairs are not known.
-    pub(super) fn recalled(winner: Point, seed: u64, number: u32) -> Self {
-        Self {
-            guard: Guard::new(seed, number),
-            winner,
-            recorded: true,
-        }
-    }
-
     /// Reason for keeping the candidate, in one sentence.
     pub(super) fn reason(&self) -> String {
         let (rounds, steps) = (self.guard.rounds(), self.guard.candidate_steps());
-        let how = match self.guard.difference() {
+        let how = match self.guard.difference {
             _ if self.recorded => "confirmed after a restart",
             Some(difference) if difference.gain_pct()[0] <= 0.0 => {
                 "in force before, and faster so far, which was not proved"
@@ -60,7 +51,7 @@ impl Session {
         if winner == start || winner == self.default || self.rejected.contains(&winner) {
             return self.keep_start(otherwise);
         }
-        if gain < self.tuner.config().improvement_min {
+        if gain < self.tuner.config.improvement_min {
             let percent = 100.0 * (1.0 - (-gain).exp());
             return self.keep_start(&format!(
                 "default kept, nothing to gain: the best other setting promises only {percent:.1} %"
@@ -69,29 +60,33 @@ impl Session {
         self.compare(winner)
     }
 
-    /// No candidate is left. A search that began at another setting than the default compares that
-    /// one: what it had shown was shown before the job changed.
+    /// No candidate is left: the end without an adoption, because the last one lost or because of
+    /// `otherwise`. A search that began at another setting than the default compares that one first:
+    /// what it had shown was shown before the job changed.
     pub(super) fn keep_start(&mut self, otherwise: &str) -> Action {
         let start = self.tuner.start();
         if start == self.default || self.rejected.contains(&start) {
-            return self.settle(otherwise);
+            let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
+            return self.finish(reason);
         }
         self.compare(start)
     }
 
     /// Begins a comparison of `winner` with the default, on fresh steps.
     fn compare(&mut self, winner: Point) -> Action {
+        self.contests = self.contests.saturating_add(1);
         self.open_contest(winner, false);
         self.predicted = None;
         self.stage = Stage::Ab;
         self.go_to(self.next_visit())
     }
 
+    /// Comparison number `contests` of the job.
     pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) {
-        self.contests = self.contests.saturating_add(1);
         self.contest = Some(Contest {
+            guard: Guard::new(self.config.seed, self.contests),
+            winner,
             recorded,
-            ..Contest::recalled(winner, self.config.seed, self.contests)
         });
     }
 
@@ -109,12 +104,6 @@ impl Session {
         self.point_of(arm)
     }
 
-    /// The end without an adoption: why the last candidate lost, or `otherwise`.
-    fn settle(&mut self, otherwise: &str) -> Action {
-        let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
-        self.finish(reason)
-    }
-
     /// Takes a step of the comparison, stalls included.
     pub(super) fn on_contest_step(&mut self, step_ms: f64) -> Action {
         let Some(contest) = &mut self.contest else {
@@ -124,7 +113,7 @@ impl Session {
         let round = contest.guard.rounds();
         match contest.guard.push(step_ms) {
             None | Some(Decision::Undecided) if self.is_futile() => {
-                self.close_window(Phase::Ab, round, true);
+                self.close_window(Phase::Ab, round);
                 self.keep_start(
                     "default kept: the best other setting was far slower when tried again",
                 )
@@ -146,13 +135,13 @@ impl Session {
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
-        self.close_window(Phase::Ab, round, false);
+        self.close_window(Phase::Ab, round);
         let spent = self.guard_is_spent();
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
         let (winner, recorded) = (contest.winner, contest.recorded);
-        let winsorized = contest.guard.winsorized();
+        let winsorized = contest.guard.winsorized;
         let complete = contest.guard.rounds() > round;
         let is_over = contest.guard.is_over();
         if decision == Decision::Undecided && complete && spent {
@@ -188,10 +177,8 @@ impl Session {
         };
         let promise = (self.config.recheck)
             .then(|| Promise::new(&contest.guard, self.config.seed, self.contests));
-        match self.verdict(Some(contest.winner), contest.reason()) {
-            Some(verdict) => self.end_with(verdict, promise.map(Box::new)),
-            None => Action::Keep,
-        }
+        let verdict = self.verdict(Some(contest.winner), contest.reason());
+        self.end_with(verdict, promise)
     }
 
     /// The candidate is not adopted: the search goes on if others may be better, and if it may cost
@@ -210,7 +197,7 @@ impl Session {
             .contest
             .as_ref()
             .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let Some(difference) = rejected.guard.difference() else {
+        let Some(difference) = rejected.guard.difference else {
             return Some("default kept: the comparison with it cost more than the budget".into());
         };
         let gain = difference.gain_pct();
@@ -250,7 +237,7 @@ mod tests {
             // The first steps of the candidate that count take 40 times as long.
             let (mut counted, mut action) = (0, Action::Keep);
             while counted < 4 && session.rejected.is_empty() {
-                let counts = session.setting == winner && !session.window.discards();
+                let counts = session.setting == winner && !session.window.discards;
                 counted += usize::from(counts);
                 let is_slow = counts && counted <= stalled;
                 action = session.on_step(if is_slow { 4000.0 } else { 100.0 });

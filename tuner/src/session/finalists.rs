@@ -10,30 +10,12 @@ use crate::{Action, Point};
 /// Number of finalists.
 const FINALISTS: usize = 3;
 
-/// How often settings are entered.
-struct Entries {
-    /// Visits of each setting, its sample included.
-    visits: usize,
-    /// Steps of an entry.
-    steps: usize,
-    /// Most entries of a search: as many as the start and the finalists need. Under noise, an entry
-    /// may change which settings are the best.
-    most: usize,
-}
-
-/// Two steps show a second step time that matters.
-const ENTRIES: Entries = Entries {
-    visits: 3,
-    steps: 2,
-    most: (1 + FINALISTS) * 2,
-};
-/// Where the start is far slower, entries cost nothing against it, and the comparison with it does
-/// not tell the finalists apart.
-const ENTRIES_FAR: Entries = Entries {
-    visits: 6,
-    steps: 4,
-    most: (1 + FINALISTS) * 5,
-};
+/// Visits of each setting, its sample included, and steps of an entry: two show a second step time
+/// that matters.
+const ENTRIES: (usize, usize) = (3, 2);
+/// The same where the start is far slower: entries cost nothing against it, and the comparison with
+/// it does not tell the finalists apart.
+const ENTRIES_FAR: (usize, usize) = (6, 4);
 /// A setting is entered if it is slower than the best by less than this, in log step time: a far
 /// network had stable step times 22 % apart.
 const GAP: f64 = 0.25;
@@ -42,14 +24,16 @@ impl Session {
     /// The setting to be entered next. None if the start and the finalists were entered often
     /// enough; a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
-        let entries = self.entries_wanted();
-        if self.left() <= 0.0 || self.entries >= entries.most {
+        let (wanted, _) = self.entries_wanted();
+        // As many as the start and the finalists need: under noise, an entry may change which
+        // settings are the best.
+        if self.left() <= 0.0 || self.entries >= (1 + FINALISTS) * (wanted - 1) {
             return None;
         }
         let start = self.tuner.start();
         let is_near = self.known(&start)? - self.known(&self.incumbent)? < GAP;
         let start_visits = self.tuner.sample(&start)?.visits.len();
-        if is_near && self.setting != start && start_visits < entries.visits {
+        if is_near && self.setting != start && start_visits < wanted {
             return Some(start);
         }
         let start_log = self.start_log()?;
@@ -59,14 +43,14 @@ impl Session {
         let samples = self.tuner.estimates().into_iter();
         let mut all: Vec<(Point, f64, usize)> = samples
             .filter(|(sample, _)| is_other(&sample.point) && !sample.visits.is_empty())
-            .map(|(sample, (center, _))| (sample.point, center, sample.visits.len()))
+            .map(|(sample, seen)| (sample.point, seen.log_time, sample.visits.len()))
             .filter(|(_, center, _)| *center < start_log)
             .collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         let best = all.first()?.1;
         all.truncate(FINALISTS);
         all.retain(|(_, center, _)| center - best < GAP);
-        let is_done = all.iter().all(|(_, _, visits)| *visits >= entries.visits);
+        let is_done = all.iter().all(|(_, _, visits)| *visits >= wanted);
         if all.len() < 2 || is_done {
             return None;
         }
@@ -77,7 +61,7 @@ impl Session {
             .map(|(point, ..)| *point)
     }
 
-    fn entries_wanted(&self) -> Entries {
+    fn entries_wanted(&self) -> (usize, usize) {
         let both = self.start_log().zip(self.known(&self.incumbent));
         match both.is_some_and(|(start, best)| start - best > FAR_SLOWER) {
             true => ENTRIES_FAR,
@@ -95,10 +79,10 @@ impl Session {
 
     /// After a step of an entry.
     pub(super) fn on_entry(&mut self) -> Action {
-        if self.window.steps() < self.entries_wanted().steps {
+        if self.window.steps() < self.entries_wanted().1 {
             return Action::Keep;
         }
-        self.close_window(Phase::Sample, self.sample, false);
+        self.close_window(Phase::Sample, self.sample);
         match self.next_entry() {
             Some(point) => self.enter(point),
             None => self.ask_from(self.setting),

@@ -16,7 +16,7 @@ pub(super) const INTERVAL_95: f64 = 1.96;
 
 impl Session {
     /// Notes the window that closes as a row for the log.
-    pub(super) fn record(&mut self, phase: Phase, sample: u32, aborted: bool) {
+    pub(super) fn record(&mut self, phase: Phase, sample: u32) {
         let log_times = &self.window.log_times;
         let variance = center_variance(self.tuner.noise(), log_times.len());
         let step_ms = huber_center(log_times).exp();
@@ -29,7 +29,6 @@ impl Session {
             step_ms,
             step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
             predicted_step_ms: self.predicted.map(f64::exp),
-            aborted,
         };
         push_latest(&mut self.measurements, measurement);
     }
@@ -39,7 +38,7 @@ impl Session {
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
         let sampled = self.start_log().or_else(|| self.window.center())?;
         let guard = self.contest.as_ref().map(|contest| &contest.guard);
-        let compared = guard.and_then(|guard| Some((guard, guard.difference()?)));
+        let compared = guard.and_then(|guard| Some((guard, guard.difference?)));
         let default_ms = match compared {
             Some((guard, _)) => guard.mean(Arm::Default),
             None => self.known(&self.default).unwrap_or(sampled).exp(),
@@ -71,12 +70,10 @@ impl Session {
             steps_lost,
             budget_steps: self.config.budget_steps,
             budget_kept: steps_lost <= self.config.budget_steps,
-            samples: self.tuner.samples().len() as u32,
             payback_step: None,
             reverted: false,
             reason,
-            retuned: self.retuned.as_ref().map(|(reason, _)| reason.clone()),
-            drifts: self.drifts.iter().copied().collect(),
+            retuned: self.retuned.clone(),
         }
     }
 
@@ -104,13 +101,12 @@ impl Session {
     /// The best setting so far; it is confirmed only by the verdict. None before the default is
     /// measured.
     pub fn best_so_far(&self) -> Option<Best> {
-        let sample = self.tuner.sample(&self.incumbent)?;
-        let (center, variance) = self.tuner.estimate(sample);
-        let step_ms = center.exp();
+        let seen = self.tuner.estimate(&self.incumbent)?;
+        let step_ms = seen.log_time.exp();
         Some(Best {
             setting: self.incumbent,
             step_ms,
-            step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
+            step_ms_ci95: INTERVAL_95 * seen.variance.sqrt() * step_ms,
         })
     }
 
@@ -123,9 +119,7 @@ impl Session {
         Progress {
             phase: self.phase(),
             sample,
-            setting: self.setting,
             step_ms: self.window.center().map(f64::exp),
-            best: self.best_so_far(),
             steps_left: self.steps_left(),
         }
     }
@@ -161,11 +155,6 @@ impl Session {
         }
     }
 
-    /// Cost of the search so far, in steps of the start; negative if it has saved time.
-    pub fn cost(&self) -> f64 {
-        self.spent()
-    }
-
     /// The checks after a verdict that ended since the last call, oldest first.
     pub fn take_rechecks(&mut self) -> Vec<Recheck> {
         self.rechecks.drain(..).collect()
@@ -190,8 +179,7 @@ impl Session {
         let samples = SAMPLES_TYPICAL.max(self.sample + 1);
         let samples = self.config.max_samples.min(samples);
         let samples = samples.saturating_sub(self.sample);
-        let steps = u64::from(self.config.steps_per_sample)
-            + u64::from(self.config.warmup_steps_per_change);
+        let steps = 1 + u64::from(self.config.steps_per_sample);
         let sampling = u64::from(samples).saturating_mul(steps);
         let left = warmup.saturating_add(sampling).saturating_sub(done);
         u32::try_from(left.saturating_add(CONTEST_TYPICAL.into())).unwrap_or(u32::MAX)

@@ -1,14 +1,14 @@
 //! Data of earlier runs: the state of this job or of a related one (equal model, other key), or the
 //! log of any run.
 
-use super::contest::Contest;
 use super::{Session, Stage};
 use crate::center::center_variance;
 use crate::guard::promise::Promise;
 use crate::session::verdict::Verdict;
-use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
-use crate::tuner::recall::{Memory, relative_to};
-use crate::{Error, Point, SessionConfig, Space, Warning};
+use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict, rounded};
+use crate::tuner::recall::relative_to;
+use crate::tuner::sample::Seen;
+use crate::{Point, Warning};
 
 /// Standard deviations, in log step time, by which differences between settings may have changed:
 /// since the same job's last run, and in another one (other ranks, another network, a run of which
@@ -35,7 +35,7 @@ pub struct Scored {
 }
 
 impl Session {
-    /// A session of a job that was tuned before.
+    /// The session of a job that was tuned before; call it before the first step.
     ///
     /// The state of the [same](Match::Same) job: its best setting is [in force](Self::setting) from
     /// the beginning (the caller puts it there) and is compared with the default again, on fresh
@@ -43,65 +43,38 @@ impl Session {
     /// one. If either fails, and with the state of a [sibling](Match::Sibling), what was measured
     /// is prior knowledge. Samples that do not fit the space are left out and named by
     /// [`take_warnings`](Self::take_warnings).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new) does; never because of the state.
-    pub fn resume(
-        space: Space,
-        config: SessionConfig,
-        start: Point,
-        state: &State,
-        matching: Match,
-    ) -> Result<Self, Error> {
-        let mut session = Self::inherit(space, config, start, state, matching)?;
+    #[must_use]
+    pub fn resume(mut self, state: &State, matching: Match) -> Self {
+        self.inherit(state, matching);
         if let (Match::Same, Some(verdict)) = (matching, &state.verdict) {
-            session.confirm(state, verdict);
+            self.confirm(state, verdict);
         }
-        Ok(session)
+        self
     }
 
-    /// A session of the [same](Match::Same) job after its ranks were replaced: a verdict stays, and
-    /// its setting is [in force](Self::setting) without another comparison. Drift is measured
-    /// against the steps that follow, and the gain is checked again as after the verdict. Without a
-    /// verdict it searches with the samples as prior knowledge and with what is left of the budget.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new) does; never because of the state.
-    pub fn proceed(
-        space: Space,
-        config: SessionConfig,
-        start: Point,
-        state: &State,
-    ) -> Result<Self, Error> {
-        let mut session = Self::inherit(space, config, start, state, Match::Same)?;
+    /// The session of the [same](Match::Same) job after its ranks were replaced; call it before the
+    /// first step. A verdict stays, and its setting is [in force](Self::setting) without another
+    /// comparison. Drift is measured against the steps that follow, and the gain is checked again as
+    /// after the verdict. Without a verdict it searches with the samples as prior knowledge and with
+    /// what is left of the budget.
+    #[must_use]
+    pub fn proceed(mut self, state: &State) -> Self {
+        self.inherit(state, Match::Same);
         match &state.verdict {
-            Some(verdict) => session.keep_verdict(state, verdict),
-            None => session.cost_before = state.cost_steps,
+            Some(verdict) => self.keep_verdict(state, verdict),
+            None => self.cost_before = state.cost_steps,
         }
-        Ok(session)
+        self
     }
 
-    /// A session with the samples of `state` as prior knowledge, and its number of comparisons.
-    fn inherit(
-        space: Space,
-        config: SessionConfig,
-        start: Point,
-        state: &State,
-        matching: Match,
-    ) -> Result<Self, Error> {
-        let mut session = Self::new(space, config, start)?;
-        let mut warnings = Vec::new();
-        let memories = state.memories(session.space(), &mut warnings);
-        for warning in warnings {
-            session.warn(warning);
-        }
+    /// Takes the samples of `state` as prior knowledge, and its number of comparisons.
+    fn inherit(&mut self, state: &State, matching: Match) {
         let doubt = if matching == Match::Same { SAME } else { OTHER };
-        session.remember(&memories, doubt);
+        self.remember(state.seen(self.space()), doubt);
         if matching == Match::Same {
-            session.inherited = state.samples.clone();
-            session.contests = state.contests;
+            self.inherited = state.samples.clone();
+            self.contests = state.contests;
         }
-        Ok(session)
     }
 
     /// Takes the scores of an earlier run as prior knowledge. They count by their ratios only. Rows
@@ -109,30 +82,34 @@ impl Session {
     /// [`take_warnings`](Self::take_warnings).
     #[must_use]
     pub fn with_history(mut self, scores: &[Scored]) -> Self {
-        let mut memories = Vec::new();
-        for scored in scores {
-            let score = scored.score;
-            let reason = match self.space().point(&scored.values) {
-                Ok(point) if score > 0.0 && score.is_finite() => {
-                    memories.push(Memory {
-                        point,
-                        log_time: -score.ln(),
-                        variance: SCORE_NOISE * SCORE_NOISE,
-                    });
-                    continue;
-                }
-                Ok(_) => format!("its score is {score}"),
-                Err(error) => error.to_string(),
+        let seen = |Scored { row, values, score }: &Scored| {
+            let point = self.space().point(values);
+            let seen = match point {
+                Ok(point) if *score > 0.0 && score.is_finite() => Ok(Seen {
+                    point,
+                    log_time: -score.ln(),
+                    variance: SCORE_NOISE * SCORE_NOISE,
+                }),
+                Ok(_) => Err(format!("its score is {score}")),
+                Err(error) => Err(error.to_string()),
             };
-            let row = scored.row;
-            self.warn(Warning::NotRemembered { row, reason });
-        }
-        self.remember(&memories, OTHER);
+            (*row, seen)
+        };
+        let rows: Vec<_> = scores.iter().map(seen).collect();
+        self.remember(rows, OTHER);
         self
     }
 
-    fn remember(&mut self, memories: &[Memory], doubt: f64) {
-        let recalled = relative_to(self.space(), &self.tuner.start(), memories, doubt);
+    /// Takes the rows of another run as prior knowledge, and warns of those that are none.
+    fn remember(&mut self, rows: Vec<(usize, Result<Seen, String>)>, doubt: f64) {
+        let mut all = Vec::new();
+        for (row, seen) in rows {
+            match seen {
+                Ok(seen) => all.push(seen),
+                Err(reason) => self.warn(Warning::NotRemembered { row, reason }),
+            }
+        }
+        let recalled = relative_to(self.space(), &self.tuner.start(), &all, doubt);
         self.tuner.recall(recalled);
     }
 
@@ -144,7 +121,8 @@ impl Session {
         (self.setting, self.incumbent) = (chosen, chosen);
         let step_ms = [verdict.default_step_ms, verdict.chosen_step_ms];
         let promise = (self.config.recheck && !verdict.kept_default).then(|| {
-            self.contest = Some(Contest::recalled(chosen, self.config.seed, self.contests));
+            // The pairs of the comparison are not known.
+            self.open_contest(chosen, true);
             Box::new(Promise::recalled(step_ms, self.config.seed, self.contests))
         });
         let verdict = Verdict {
@@ -152,7 +130,6 @@ impl Session {
             chosen,
             chosen_step_ms: verdict.chosen_step_ms,
             gain_pct: verdict.gain_pct,
-            samples: state.samples.len() as u32,
             ..self.default_kept(verdict.default_step_ms, 0.0, verdict.reason.clone())
         };
         self.stage = Stage::Finished {
@@ -178,6 +155,7 @@ impl Session {
             return;
         }
         // The first visit follows the start-up.
+        self.contests = self.contests.saturating_add(1);
         self.open_contest(winner, true);
         (self.setting, self.incumbent) = (winner, winner);
         if !matches!(self.stage, Stage::Warmup { .. }) {
@@ -192,7 +170,7 @@ impl Session {
             .map_err(|reason| self.warn(Warning::NotRemembered { row, reason }))
             .ok()?;
         // A setting that was not on the lattice of its time is one of this session, too.
-        let _ = self.tuner.also_consider(chosen);
+        self.tuner.also_consider(chosen);
         Some(chosen)
     }
 
@@ -200,9 +178,10 @@ impl Session {
     /// found nothing better.
     pub(super) fn as_recorded(&mut self) -> Option<String> {
         let (recorded, date) = self.recorded_default.take()?;
-        let sample = self.tuner.sample(&self.tuner.start())?;
-        let (center, _) = self.tuner.estimate(sample);
-        let se = center_variance(self.tuner.noise(), sample.log_times.len()).sqrt();
+        let start = self.tuner.start();
+        let center = self.tuner.estimate(&start)?.log_time;
+        let steps = self.tuner.sample(&start)?.log_times.len();
+        let se = center_variance(self.tuner.noise(), steps).sqrt();
         if (center - recorded).abs() > AS_RECORDED.max(3.0 * se) {
             return None;
         }
@@ -217,20 +196,30 @@ impl Session {
         let space = self.space();
         let noise = self.tuner.noise();
         let estimates = self.tuner.estimates().into_iter();
-        let samples = estimates.map(|(sample, (center, _))| {
-            StateSample::new(space, &sample.point, center, noise, sample.log_times.len())
+        let samples = estimates.map(|(sample, seen)| StateSample {
+            setting: state::setting(space, &seen.point),
+            step_ms: rounded(seen.log_time.exp()),
+            spread: rounded(noise),
+            steps: sample.log_times.len(),
         });
         let mut samples: Vec<StateSample> = samples.collect();
         let mut inherited = self.inherited.clone();
         inherited.retain(|old| samples.iter().all(|new| new.setting != old.setting));
         samples.extend(inherited);
         let verdict = match &self.stage {
-            Stage::Finished { verdict, .. } => Some(StateVerdict::new(space, verdict)),
+            Stage::Finished { verdict, .. } => Some(StateVerdict {
+                kept_default: verdict.kept_default,
+                chosen: state::setting(space, &verdict.chosen),
+                default_step_ms: rounded(verdict.default_step_ms),
+                chosen_step_ms: rounded(verdict.chosen_step_ms),
+                gain_pct: verdict.gain_pct.map(rounded),
+                reason: verdict.reason.clone(),
+            }),
             _ => None,
         };
         let cost_steps = match verdict {
             Some(_) => 0.0,
-            None => state::rounded(self.spent()),
+            None => rounded(self.cost()),
         };
         State {
             ronde_tuner_state: STATE_VERSION,
@@ -241,19 +230,6 @@ impl Session {
             start: state::setting(space, &self.tuner.start()),
             samples,
             verdict,
-        }
-    }
-}
-
-impl StateVerdict {
-    fn new(space: &Space, verdict: &Verdict) -> Self {
-        Self {
-            kept_default: verdict.kept_default,
-            chosen: state::setting(space, &verdict.chosen),
-            default_step_ms: state::rounded(verdict.default_step_ms),
-            chosen_step_ms: state::rounded(verdict.chosen_step_ms),
-            gain_pct: verdict.gain_pct.map(state::rounded),
-            reason: verdict.reason.clone(),
         }
     }
 }

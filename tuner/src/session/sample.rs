@@ -2,6 +2,7 @@
 //! clearly better or where more steps would hardly change what follows from it.
 
 use super::{Session, budget::CLIFF};
+use crate::Action;
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
 
@@ -12,31 +13,19 @@ pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];
 /// this on average, in log step time: the gap is then below some 1.3 standard errors.
 const MISTAKE: f64 = 0.003;
 
-/// Judgement of the sample under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
-    GoOn,
-    Close,
-    CutShort,
-}
-
 impl Session {
-    /// Judges the sample under way.
-    pub(super) fn judge(&self) -> Judgement {
+    /// Takes a step of the sample under way, and closes it if it is to end.
+    pub(super) fn on_sample(&mut self) -> Action {
         let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
-        if self.exceeds_budget() {
-            return Judgement::CutShort;
+        let is_early = self.config.adaptive && steps < full;
+        if self.exceeds_budget() || is_early && self.clearly_worse() {
+            return self.close_sample(true);
         }
-        if steps >= full {
-            return Judgement::Close;
+        let is_decided = || steps >= EARLY[2].0 && !self.is_undecided();
+        if steps >= full || is_early && is_decided() {
+            return self.close_sample(false);
         }
-        if self.config.adaptive && self.clearly_worse() {
-            return Judgement::CutShort;
-        }
-        if self.config.adaptive && steps >= EARLY[2].0 && !self.is_undecided() {
-            return Judgement::Close;
-        }
-        Judgement::GoOn
+        Action::Keep
     }
 
     /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step
@@ -87,7 +76,7 @@ impl Session {
     fn best_other(&self) -> Option<(f64, f64)> {
         let all = self.tuner.estimates().into_iter();
         let others = all.filter(|(sample, _)| sample.point != self.setting);
-        let estimates = others.map(|(_, estimate)| estimate);
+        let estimates = others.map(|(_, seen)| (seen.log_time, seen.variance));
         estimates.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }

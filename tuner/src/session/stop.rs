@@ -36,7 +36,7 @@ impl Session {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
             return Action::Keep;
         };
-        self.end_with(verdict, None)
+        self.end_with(Some(verdict), None)
     }
 
     /// Verdict that keeps `chosen`; `None` before the first measured step. A search that began at
@@ -46,23 +46,23 @@ impl Session {
         if chosen == self.default {
             return Some(verdict);
         }
-        let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
-        let both = estimate(&self.default).zip(estimate(&chosen));
-        let Some(((default, default_variance), (here, variance))) = both else {
+        let estimate = |point| self.tuner.estimate(point);
+        let Some((default, here)) = estimate(&self.default).zip(estimate(&chosen)) else {
             return Some(Verdict {
                 kept_default: false,
                 chosen,
                 ..verdict
             });
         };
-        let half = INTERVAL_95 * (default_variance + variance).sqrt();
+        let difference = here.log_time - default.log_time;
+        let half = INTERVAL_95 * (default.variance + here.variance).sqrt();
         let gain_pct = |difference: f64| -100.0 * difference.exp_m1();
-        let chosen_step_ms = verdict.default_step_ms * (here - default).exp();
+        let chosen_step_ms = verdict.default_step_ms * difference.exp();
         Some(Verdict {
             kept_default: false,
             chosen,
             chosen_step_ms,
-            gain_pct: [here - default + half, here - default - half].map(gain_pct),
+            gain_pct: [difference + half, difference - half].map(gain_pct),
             ..verdict
         })
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::session::drift::Drift;
 use crate::space::Point;
 
 /// Where a session stands; the names are those of the log's `phase` column.
@@ -62,8 +61,6 @@ pub struct Measurement {
     pub step_ms_ci95: f64,
     /// Prediction of the surrogate for this setting before it was measured, ms.
     pub predicted_step_ms: Option<f64>,
-    /// Whether the sample was cut short because it was clearly worse.
-    pub aborted: bool,
 }
 
 /// The best setting so far. Unconfirmed until the verdict.
@@ -84,12 +81,8 @@ pub struct Progress {
     pub phase: Phase,
     /// Index of the sample (0 is the default's), or of the round in the A/B phase.
     pub sample: u32,
-    /// The setting in force.
-    pub setting: Point,
     /// Centre of the steps of the sample or window under way, ms.
     pub step_ms: Option<f64>,
-    /// The best setting so far.
-    pub best: Option<Best>,
     /// Steps until the verdict, a rough guess.
     pub steps_left: u32,
 }
@@ -117,8 +110,6 @@ pub struct Verdict {
     pub budget_steps: f64,
     /// Whether it cost no more than that.
     pub budget_kept: bool,
-    /// Settings that were sampled, the default among them.
-    pub samples: u32,
     /// The step, counted from the session's first, at which the gain has paid for the search; none
     /// if the default stays, or was in force for a while after the comparison.
     pub payback_step: Option<u64>,
@@ -128,8 +119,6 @@ pub struct Verdict {
     pub reason: String,
     /// Why the search was begun, if it is not the first.
     pub retuned: Option<String>,
-    /// The drifts noticed so far, oldest first.
-    pub drifts: Vec<Drift>,
 }
 
 /// Formats a percentage with one decimal. The minus sign is −, and zero has none.

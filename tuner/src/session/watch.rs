@@ -8,7 +8,8 @@ use crate::guard::promise::Change;
 use crate::session::drift::{Drift, Watch};
 use crate::session::verdict::percent_text;
 use crate::tuner::Tuner;
-use crate::tuner::recall::{Memory, relative_to};
+use crate::tuner::recall::relative_to;
+use crate::tuner::sample::Seen;
 use crate::{Action, Point, TunerConfig};
 
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
@@ -58,9 +59,9 @@ impl Session {
                 after_ms,
             });
         }
-        let searched = self.retuned.as_ref().map(|(_, began)| self.steps - began);
+        let is_first = self.retuned.is_none();
         if is_chosen
-            && searched.is_none_or(|steps| steps >= self.retune_steps)
+            && (is_first || self.steps - self.began >= self.retune_steps)
             && let Some(drift) = self.postponed.take()
         {
             return self.on_drift(drift);
@@ -79,7 +80,6 @@ impl Session {
 
     fn on_drift(&mut self, drift: Drift) -> Action {
         let reason = drift.to_string();
-        push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
         let config = TunerConfig {
             improvement_min: IMPROVEMENT_AFTER_DRIFT,
@@ -125,7 +125,7 @@ impl Session {
                         0 => verdict.default_step_ms * (1.0 + net), // of a verdict before a reset
                         _ => contest.guard.mean(Arm::Candidate),
                     };
-                    let difference = contest.guard.difference();
+                    let difference = contest.guard.difference;
                     verdict.gain_pct = difference.map_or([0.0; 2], |it| it.gain_pct());
                 }
             }
@@ -150,24 +150,24 @@ impl Session {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;
         }
-        let reference = self.begin_anew(reason.to_owned(), self.config.tuner(), &self.memories());
+        let reference = self.begin_anew(reason.to_owned(), self.config.tuner(), &self.seen());
         self.go_to(reference)
     }
 
-    /// Begins another search with these memories; returns the setting that it starts from.
-    fn begin_anew(&mut self, reason: String, config: TunerConfig, memories: &[Memory]) -> Point {
+    /// Begins another search with what was seen before; returns the setting that it starts from.
+    fn begin_anew(&mut self, reason: String, config: TunerConfig, seen: &[Seen]) -> Point {
         let reference = match self.stage {
             // Not that of a visit of a re-check.
             Stage::Finished { ref verdict, .. } => verdict.chosen,
             _ => self.tuner.start(),
         };
         let space = self.tuner.space().clone();
-        let recalled = relative_to(&space, &reference, memories, CHANGED);
+        let recalled = relative_to(&space, &reference, seen, CHANGED);
         // Both points are of this space, and the configuration was good before: neither can fail.
         let Ok(mut tuner) = Tuner::new(space, config, reference) else {
             return reference;
         };
-        let _ = tuner.also_consider(self.default);
+        tuner.also_consider(self.default);
         tuner.recall(recalled);
         // An answer to an ask of the last search is not one to this.
         tuner.asks = self.tuner.asks + 1;
@@ -179,9 +179,8 @@ impl Session {
             starting: self.starting,
             steps: self.steps,
             began: self.steps,
-            retuned: Some((reason, self.steps)),
+            retuned: Some(reason),
             retune_steps: self.retune_steps,
-            drifts: take(&mut self.drifts),
             measurements: take(&mut self.measurements),
             rechecks: take(&mut self.rechecks),
             warnings: take(&mut self.warnings),

@@ -33,8 +33,8 @@ pub(crate) enum Fate {
 /// A window under way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
-    /// Steps still to be discarded.
-    discard: u32,
+    /// Whether the next step is discarded.
+    pub(crate) discards: bool,
     /// Log step time that is known of this setting from before.
     known: Option<f64>,
     /// ln(step time in ms) of the steps that count.
@@ -43,10 +43,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window that discards its first `discard` steps, at a setting whose centre may be `known`.
-    pub(crate) fn new(discard: u32, known: Option<f64>) -> Self {
+    /// A window that may discard its first step, at a setting whose centre may be `known`.
+    pub(crate) fn new(discards: bool, known: Option<f64>) -> Self {
         Self {
-            discard,
+            discards,
             known,
             ..Self::default()
         }
@@ -54,8 +54,7 @@ impl Window {
 
     /// Takes the ln of the next step's time in ms.
     pub(crate) fn push(&mut self, log_time: f64) -> Fate {
-        if self.discard > 0 {
-            self.discard -= 1;
+        if std::mem::take(&mut self.discards) {
             return Fate::Discarded;
         }
         let running = if self.steps() < 2 {
@@ -75,11 +74,6 @@ impl Window {
         self.stalls_in_a_row = 0;
         self.log_times.push(log_time);
         Fate::Counted
-    }
-
-    /// Whether the next step is discarded.
-    pub(crate) fn discards(&self) -> bool {
-        self.discard > 0
     }
 
     /// Steps counted so far.
@@ -127,7 +121,7 @@ mod tests {
 
     #[test]
     fn discards_then_counts_and_leaves_stalls_out() {
-        let mut window = Window::new(1, None);
+        let mut window = Window::new(true, None);
         let fates: Vec<Fate> = [900.0, 10.0, 11.0, 10.0, 51.0, 10.0]
             .iter()
             .map(|t: &f64| window.push(t.ln()))
@@ -138,7 +132,7 @@ mod tests {
             [Discarded, Counted, Counted, Counted, Stalled, Counted]
         );
         assert_eq!(window.steps(), 4);
-        let mut known = Window::new(0, Some(10f64.ln()));
+        let mut known = Window::new(false, Some(10f64.ln()));
         assert_eq!(known.push(60f64.ln()), Stalled);
     }
 

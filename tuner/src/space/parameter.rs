@@ -12,100 +12,80 @@ const ZERO_GAP: f64 = 0.1;
 const INTEGER_LEVELS: usize = 17;
 
 /// The scale of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Levels in geometric progression from `low` to `high`, with an extra level 0 if `zero`.
-    Log {
-        /// Lowest non-zero level, > 0.
-        low: f64,
-        /// Highest level.
-        high: f64,
-        /// Number of non-zero levels.
-        levels: usize,
-        /// Whether 0 is a level too (for instance "no fusion").
-        zero: bool,
-    },
-    /// Evenly spaced levels from `low` to `high`.
-    Linear {
-        /// Lowest level.
-        low: f64,
-        /// Highest level.
-        high: f64,
-        /// Number of levels.
-        levels: usize,
-    },
-    /// Whole numbers from `low` to `high`, all of them or 17 evenly spaced.
-    Integer {
-        /// Lowest level.
-        low: i64,
-        /// Highest level.
-        high: i64,
-    },
+    /// Levels in geometric progression.
+    Log,
+    /// Evenly spaced levels.
+    Linear,
+    /// Whole numbers.
+    Integer,
     /// Off (0) and on (1).
     Boolean,
     /// Names without an order, numbered from 0.
-    Choice {
-        /// Number of names.
-        count: usize,
-    },
+    Choice,
 }
 
-/// One knob: a name, a scale, and the value it is fixed at, if it is.
+/// One knob: a name, a scale with its levels, and the value it is fixed at, if it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     name: String,
     scale: Scale,
+    /// Lowest and highest level, and number of levels between unequal bounds; all apart from a zero.
+    low: f64,
+    high: f64,
+    count: usize,
+    /// Whether 0 is a level, too.
+    zero: bool,
     fixed: Option<f64>,
     rough: bool,
 }
 
 impl Parameter {
-    /// A parameter of `levels` levels in geometric progression from `low` to `high`.
+    /// A parameter of `levels` levels in geometric progression from `low` to `high`, both > 0.
     pub fn log(name: impl Into<String>, low: f64, high: f64, levels: usize) -> Self {
-        let scale = Scale::Log {
-            low,
-            high,
-            levels,
-            zero: false,
-        };
-        Self::new(name, scale)
+        Self::new(name, Scale::Log, [low, high], levels)
     }
 
     /// A parameter of `levels` evenly spaced levels from `low` to `high`.
     pub fn linear(name: impl Into<String>, low: f64, high: f64, levels: usize) -> Self {
-        Self::new(name, Scale::Linear { low, high, levels })
+        Self::new(name, Scale::Linear, [low, high], levels)
     }
 
-    /// A parameter of whole numbers from `low` to `high`.
+    /// A parameter of whole numbers from `low` to `high`, all of them or 17 evenly spaced.
     pub fn integer(name: impl Into<String>, low: i64, high: i64) -> Self {
-        Self::new(name, Scale::Integer { low, high })
+        let levels = (high.saturating_sub(low) as usize).min(INTEGER_LEVELS - 1) + 1;
+        Self::new(name, Scale::Integer, [low as f64, high as f64], levels)
     }
 
     /// A parameter that is off (0) or on (1).
     pub fn boolean(name: impl Into<String>) -> Self {
-        Self::new(name, Scale::Boolean)
+        Self::new(name, Scale::Boolean, [0.0, 1.0], 2)
     }
 
     /// A parameter of `count` names without an order, numbered from 0.
     pub fn choice(name: impl Into<String>, count: usize) -> Self {
-        Self::new(name, Scale::Choice { count })
+        Self::new(name, Scale::Choice, [0.0, count as f64 - 1.0], count)
     }
 
-    fn new(name: impl Into<String>, scale: Scale) -> Self {
+    fn new(name: impl Into<String>, scale: Scale, [low, high]: [f64; 2], count: usize) -> Self {
         Self {
             name: name.into(),
             scale,
+            low,
+            high,
+            count,
+            zero: false,
             fixed: None,
             rough: false,
         }
     }
 
-    /// Adds the level 0 to a log scale; other scales are left as they are.
+    /// Adds the level 0 to a log scale (for instance "no fusion"); other scales are left as they
+    /// are.
     #[must_use]
     pub fn with_zero(mut self) -> Self {
-        if let Scale::Log { zero, .. } = &mut self.scale {
-            *zero = true;
-        }
+        self.zero = self.scale == Scale::Log;
         self
     }
 
@@ -141,36 +121,24 @@ impl Parameter {
     }
 
     /// The lowest and the highest value, apart from the zero of a log scale.
-    fn range(&self) -> (f64, f64) {
-        match self.scale {
-            Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => (low, high),
-            Scale::Integer { low, high } => (low as f64, high as f64),
-            Scale::Boolean => (0.0, 1.0),
-            Scale::Choice { count } => (0.0, count as f64 - 1.0),
-        }
+    pub fn bounds(&self) -> [f64; 2] {
+        [self.low, self.high]
     }
 
-    /// Number of levels between unequal bounds, apart from the zero of a log scale.
-    fn count(&self) -> usize {
-        match self.scale {
-            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
-            Scale::Integer { low, high } => {
-                (high.saturating_sub(low) as usize).min(INTEGER_LEVELS - 1) + 1
-            }
-            Scale::Boolean => 2,
-            Scale::Choice { count } => count,
-        }
+    /// Whether 0 is a level of a log scale.
+    pub fn has_zero(&self) -> bool {
+        self.zero
     }
 
-    fn has_zero(&self) -> bool {
-        matches!(self.scale, Scale::Log { zero: true, .. })
+    /// Whether the values are equal or differ, without an order.
+    pub(crate) fn is_switch(&self) -> bool {
+        matches!(self.scale, Scale::Boolean | Scale::Choice)
     }
 
     /// The only value that the parameter can have: the one it is fixed at, or that of bounds that
     /// are equal.
     pub fn fixed_value(&self) -> Option<f64> {
-        let (low, high) = self.range();
-        let only = (low == high && !self.has_zero()).then_some(low);
+        let only = (self.low == self.high && !self.zero).then_some(self.low);
         self.fixed.or(only)
     }
 
@@ -180,19 +148,19 @@ impl Parameter {
         if let Some(value) = self.fixed_value() {
             return vec![value];
         }
-        let (low, high) = self.range();
-        let count = if low == high { 1 } else { self.count() };
+        let [low, high] = self.bounds();
+        let count = if low == high { 1 } else { self.count };
         let top = count.saturating_sub(1).max(1) as f64;
         let level = |i: usize| match self.scale {
             // The ends are exact; between them rounding may differ by an ulp or two, which has no
             // effect.
-            Scale::Log { .. } if i == 0 => low,
-            Scale::Log { .. } if i + 1 == count => high,
-            Scale::Log { .. } => low * ((high / low).ln() * i as f64 / top).exp(),
-            Scale::Linear { .. } => low + (high - low) * i as f64 / top,
+            Scale::Log if i == 0 => low,
+            Scale::Log if i + 1 == count => high,
+            Scale::Log => low * ((high / low).ln() * i as f64 / top).exp(),
+            Scale::Linear => low + (high - low) * i as f64 / top,
             _ => (low + (high - low) * i as f64 / top).round(),
         };
-        let zero = self.has_zero().then_some(0.0);
+        let zero = self.zero.then_some(0.0);
         zero.into_iter().chain((0..count).map(level)).collect()
     }
 
@@ -200,16 +168,16 @@ impl Parameter {
     /// level, 0 is at 0 and the rest at 0.1 to 1. A value outside the levels gets a coordinate
     /// outside, but never below 0 where there is a zero level.
     pub fn coordinate(&self, value: f64) -> f64 {
-        let (low, high) = self.range();
+        let [low, high] = self.bounds();
         // With equal bounds any distance will do.
         let span = |span: f64| if low == high { 1.0 } else { span };
         let u = || (value / low).ln() / span((high / low).ln());
         match self.scale {
-            Scale::Log { zero: false, .. } => u(),
-            Scale::Log { .. } if value <= 0.0 => 0.0,
-            Scale::Log { .. } => (ZERO_GAP + (1.0 - ZERO_GAP) * u()).max(0.0),
-            Scale::Linear { .. } | Scale::Integer { .. } => (value - low) / span(high - low),
-            Scale::Boolean | Scale::Choice { .. } => value,
+            Scale::Log if !self.zero => u(),
+            Scale::Log if value <= 0.0 => 0.0,
+            Scale::Log => (ZERO_GAP + (1.0 - ZERO_GAP) * u()).max(0.0),
+            Scale::Linear | Scale::Integer => (value - low) / span(high - low),
+            Scale::Boolean | Scale::Choice => value,
         }
     }
 
@@ -217,13 +185,13 @@ impl Parameter {
     /// setting) outside.
     pub(crate) fn check_value(&self, value: f64) -> Result<(), Error> {
         let (ok, expected) = match self.scale {
-            Scale::Log { zero: true, .. } => (value >= 0.0, "a finite number >= 0"),
-            Scale::Log { zero: false, .. } => (value > 0.0, "a finite number > 0"),
-            Scale::Linear { .. } => (true, "a finite number"),
-            Scale::Integer { .. } => (value.fract() == 0.0, "a whole number"),
+            Scale::Log if self.zero => (value >= 0.0, "a finite number >= 0"),
+            Scale::Log => (value > 0.0, "a finite number > 0"),
+            Scale::Linear => (true, "a finite number"),
+            Scale::Integer => (value.fract() == 0.0, "a whole number"),
             Scale::Boolean => (value == 0.0 || value == 1.0, "0 or 1"),
-            Scale::Choice { count } => (
-                value.fract() == 0.0 && (0.0..count as f64).contains(&value),
+            Scale::Choice => (
+                value.fract() == 0.0 && (0.0..=self.high).contains(&value),
                 "the number of one of its names, from 0",
             ),
         };
@@ -238,19 +206,16 @@ impl Parameter {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let (low, high) = self.range();
+        let ([low, high], levels) = (self.bounds(), self.count);
         let are_finite = low.is_finite() && high.is_finite();
-        // Beyond them neighbouring whole numbers share one f64.
-        let exact = -(1 << 53)..=1 << 53;
-        let levels = self.count();
+        // Beyond, neighbouring whole numbers share one f64.
+        let are_exact = low.abs().max(high.abs()) < 2f64.powi(53);
         let problem = match self.scale {
-            Scale::Log { .. } if !(are_finite && low > 0.0 && high > 0.0) => {
+            Scale::Log if !(are_finite && low > 0.0 && high > 0.0) => {
                 Some("not usable, expected 0 < low <= high, both finite")
             }
-            Scale::Linear { .. } if !are_finite => {
-                Some("not usable, expected low <= high, both finite")
-            }
-            Scale::Integer { low, high } if !(exact.contains(&low) && exact.contains(&high)) => {
+            Scale::Linear if !are_finite => Some("not usable, expected low <= high, both finite"),
+            Scale::Integer if !are_exact => {
                 Some("not usable, expected low <= high, both within +-2^53")
             }
             _ if low > high && levels > 0 => Some("reversed; swap them"),

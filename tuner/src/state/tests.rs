@@ -12,12 +12,19 @@ fn space() -> Space {
     .unwrap()
 }
 
+fn sample(point: &Point, step_ms: f64, spread: f64, steps: usize) -> StateSample {
+    StateSample {
+        setting: setting(&space(), point),
+        step_ms: rounded(step_ms),
+        spread: rounded(spread),
+        steps,
+    }
+}
+
 fn state() -> State {
     let space = space();
     let point = |values: &[f64]| space.point(values).unwrap();
-    let sample = |values: &[f64], ms: f64| {
-        StateSample::new(&space, &point(values), ms.ln(), 0.0312345678, 20)
-    };
+    let sample = |values: &[f64], step_ms: f64| sample(&point(values), step_ms, 0.0312345678, 20);
     State {
         ronde_tuner_state: STATE_VERSION,
         date: "2026-11-22".into(),
@@ -105,28 +112,24 @@ fn the_file_reads_well_and_comes_back() {
 }
 
 #[test]
-fn memories_are_points_of_this_space_or_warnings() {
-    let mut warnings = Vec::new();
-    let memories = state().memories(&space(), &mut warnings);
+fn samples_are_at_points_of_this_space_or_left_out() {
+    let seen = state().seen(&space());
+    let (row, second) = seen[1].clone();
+    let second = second.unwrap();
     assert_eq!(
-        (memories.len(), memories[1].point.values(), warnings.len()),
-        (2, &[4.0, 1.0][..], 0)
+        (seen.len(), row, second.point.values()),
+        (2, 1, &[4.0, 1.0][..])
     );
-    assert!((memories[1].log_time - 50f64.ln()).abs() < 1e-12);
+    assert!((second.log_time - 50f64.ln()).abs() < 1e-12);
     // 1.3 · 0.0312346² / 20.
-    assert!((memories[1].variance - 6.3414e-5).abs() < 1e-8);
+    assert!((second.variance - 6.3414e-5).abs() < 1e-8);
     let other = Space::new(vec![
         Parameter::boolean("hierarchical"),
         Parameter::boolean("torus"),
     ])
     .unwrap();
-    assert_eq!(state().memories(&other, &mut warnings), []);
-    assert_eq!(warnings.len(), 2);
-    assert!(
-        warnings[0].to_string().contains("\"torus\" is missing"),
-        "{}",
-        warnings[0]
-    );
+    let missing = Err("\"torus\" is missing".to_owned());
+    assert_eq!(state().seen(&other), [(0, missing.clone()), (1, missing)]);
 }
 
 #[test]
@@ -220,7 +223,7 @@ proptest! {
     #[test]
     fn printing_and_parsing_is_identity(ms in 1e-6..1e9f64, spread in 0.0..1.0f64, fusion in 1e-9..1e9f64) {
         let mut state = state();
-        state.samples[0] = StateSample::new(&space(), &space().point(&[fusion, 1.0]).unwrap(), ms.ln(), spread, 3);
+        state.samples[0] = sample(&space().point(&[fusion, 1.0]).unwrap(), ms, spread, 3);
         prop_assert!((state.samples[0].step_ms / ms - 1.0).abs() < 1e-5);
         prop_assert_eq!(state.samples[0].setting["fusion_mb"], fusion);
         prop_assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
@@ -234,14 +237,9 @@ fn a_parameter_that_is_new_and_fixed_is_as_it_is_fixed() {
         parameters.push(parameter);
         Space::new(parameters).unwrap()
     };
-    let mut warnings = Vec::new();
-    let fixed = with(Parameter::boolean("torus").fixed(1.0));
-    let memories = state().memories(&fixed, &mut warnings);
-    assert_eq!((memories.len(), warnings.len()), (2, 0));
-    assert!(memories.iter().all(|memory| memory.point.flag(2)));
-    let free = with(Parameter::boolean("torus"));
-    assert_eq!(
-        (state().memories(&free, &mut warnings).len(), warnings.len()),
-        (0, 2)
-    );
+    let fixed = state().seen(&with(Parameter::boolean("torus").fixed(1.0)));
+    let is_on = |(_, seen): &(usize, Result<Seen, String>)| seen.clone().unwrap().point.flag(2);
+    assert!(fixed.len() == 2 && fixed.iter().all(is_on));
+    let free = state().seen(&with(Parameter::boolean("torus")));
+    assert!(free.iter().all(|(_, seen)| seen.is_err()));
 }

@@ -34,38 +34,29 @@ pub(crate) struct Prior<'a> {
 }
 
 impl<'a> Prior<'a> {
-    /// The prior of mean 0 without features at the settings `x`, of which some are `observed`.
+    /// The prior at the settings `x`, of which some are `observed`, with this variance of the level
+    /// and median of s. There is a mean for each setting, and a list of features unless there are
+    /// none.
     pub(crate) fn new(
         kernel: &'a Kernel,
         x: &'a [Coordinates],
         observed: Vec<usize>,
         (level, signal): (f64, f64),
+        (mean, features): (Vec<f64>, Vec<Vec<f64>>),
     ) -> Self {
-        Self {
+        let mut prior = Self {
             kernel,
             x,
-            common: vec![vec![level; x.len()]; observed.len()],
             observed,
-            mean: vec![0.0; x.len()],
-            features: Vec::new(),
+            mean,
+            features,
             level,
             signal,
-        }
-    }
-
-    /// Returns the process with this mean and, unless `features` is empty, these features, one
-    /// entry for each setting.
-    pub(crate) fn with(mut self, mean: Vec<f64>, features: Vec<Vec<f64>>) -> Self {
-        (self.mean, self.features) = (mean, features);
-        let row = |&i: &usize| (0..self.x.len()).map(|j| self.common(i, j)).collect();
-        self.common = self.observed.iter().map(row).collect();
-        self
-    }
-
-    /// Returns the process with this prior median of s.
-    pub(crate) fn scaled(mut self, signal: f64) -> Self {
-        self.signal = signal;
-        self
+            common: Vec::new(),
+        };
+        let row = |&i: &usize| (0..x.len()).map(|j| prior.common(i, j)).collect();
+        prior.common = prior.observed.iter().map(row).collect();
+        prior
     }
 
     fn common(&self, i: usize, j: usize) -> f64 {
@@ -94,7 +85,6 @@ impl<'a> Prior<'a> {
             hyper,
             lower: Vec::new(),
             white: Vec::new(),
-            log_likelihood_first: 0.0,
             log_likelihood: 0.0,
         };
         for (i, &at) in self.observed.iter().enumerate() {
@@ -117,9 +107,6 @@ impl<'a> Prior<'a> {
             gp.lower.push(row);
             gp.white.push(white);
             gp.log_likelihood -= 0.5 * white * white + pivot.ln();
-            if i == 0 {
-                gp.log_likelihood_first = gp.log_likelihood;
-            }
         }
         gp.log_likelihood.is_finite().then_some(gp)
     }
@@ -134,16 +121,14 @@ pub(crate) struct Gp<'a> {
     lower: Vec<Vec<f64>>,
     /// a = L⁻¹ (y − m).
     white: Vec<f64>,
-    /// Log marginal likelihood of the first observation, and of all, without constants.
-    pub(crate) log_likelihood_first: f64,
+    /// Log marginal likelihood, without constants.
     pub(crate) log_likelihood: f64,
 }
 
 /// The posterior at all settings of the prior.
 #[derive(Clone, Debug)]
 pub(crate) struct Prediction<'a> {
-    prior: &'a Prior<'a>,
-    hyper: Hyperparameters,
+    gp: Gp<'a>,
     pub(crate) mean: Vec<f64>,
     pub(crate) variance: Vec<f64>,
     /// v(x), a row per observation with a value per setting.
@@ -151,7 +136,13 @@ pub(crate) struct Prediction<'a> {
 }
 
 impl<'a> Gp<'a> {
-    pub(crate) fn predict(&self) -> Prediction<'a> {
+    /// Log marginal likelihood of all observations given the first one.
+    pub(crate) fn evidence(&self) -> f64 {
+        let first = -(0.5 * self.white[0] * self.white[0] + self.lower[0][0].ln());
+        self.log_likelihood - first
+    }
+
+    pub(crate) fn predict(self) -> Prediction<'a> {
         let (prior, count) = (self.prior, self.prior.x.len());
         let mut mean = prior.mean.clone();
         let mut variance: Vec<f64> = (0..count)
@@ -179,8 +170,7 @@ impl<'a> Gp<'a> {
             .iter_mut()
             .for_each(|value| *value = value.max(0.0));
         Prediction {
-            prior,
-            hyper: self.hyper,
+            gp: self,
             mean,
             variance,
             v,
@@ -191,8 +181,8 @@ impl<'a> Gp<'a> {
 impl Prediction<'_> {
     /// The posterior covariance of two settings.
     pub(crate) fn covariance(&self, i: usize, j: usize) -> f64 {
-        let prior = self.prior;
-        let covariance = prior.covariance(&self.hyper, prior.common(i, j), i, j);
+        let Gp { prior, hyper, .. } = &self.gp;
+        let covariance = prior.covariance(hyper, prior.common(i, j), i, j);
         covariance - self.v.iter().map(|row| row[i] * row[j]).sum::<f64>()
     }
 
@@ -245,12 +235,18 @@ mod tests {
         }
     }
 
+    /// Mean 0 and no features.
+    fn flat(settings: usize) -> (Vec<f64>, Vec<Vec<f64>>) {
+        (vec![0.0; settings], Vec::new())
+    }
+
     #[test]
     fn one_observation_by_hand() {
         // k = 1, noise 0.25 + 0.5² = 0.5: mean at the point 2 / 1.5, variance 1 − 1 / 1.5.
         let (kernel, x) = (kernel(), [at(0.0), at(1.0)]);
-        let prior = Prior::new(&kernel, &x, vec![0], (0.0, 1.0));
+        let prior = Prior::new(&kernel, &x, vec![0], (0.0, 1.0), flat(x.len()));
         let gp = prior.conditioned(&[2.0], &[0.25], hyper(0.5)).unwrap();
+        let evidence = (gp.log_likelihood, gp.evidence());
         let p = gp.predict();
         assert!((p.mean[0] - 4.0 / 3.0).abs() < 1e-8);
         assert!((p.variance[0] - 1.0 / 3.0).abs() < 1e-8);
@@ -260,8 +256,8 @@ mod tests {
         assert!((p.variance[1] - 0.816_954).abs() < 1e-5);
         assert!((p.covariance(0, 1) - 0.174_665).abs() < 1e-5);
         // −½ 4 / 1.5 − ½ ln 1.5.
-        assert!((gp.log_likelihood - (-4.0 / 3.0 - 0.202_733)).abs() < 1e-5);
-        assert_eq!(gp.log_likelihood, gp.log_likelihood_first);
+        assert!((evidence.0 - (-4.0 / 3.0 - 0.202_733)).abs() < 1e-5);
+        assert_eq!(evidence.1, 0.0);
     }
 
     #[test]
@@ -269,10 +265,11 @@ mod tests {
         // Matrix [[1.1, ρ], [ρ, 1.3]] with ρ = 0.523994, determinant 1.155430; y = (1, −1).
         // α = K⁻¹ y = (1.3 + ρ, −ρ − 1.1) / det = (1.578629, −1.405532).
         let (kernel, x) = (kernel(), [at(0.0), at(1.0)]);
-        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0));
+        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0), flat(x.len()));
         let gp = prior
             .conditioned(&[1.0, -1.0], &[0.1, 0.3], hyper(1e-9))
             .unwrap();
+        let evidence = gp.evidence();
         let p = gp.predict();
         assert!((p.mean[0] - 0.842_139).abs() < 1e-5, "{}", p.mean[0]);
         assert!((p.mean[1] + 0.578_340).abs() < 1e-5, "{}", p.mean[1]);
@@ -285,15 +282,15 @@ mod tests {
         // The second residual is −1 − ρ / 1.1, its variance 1.3 − ρ² / 1.1.
         let (residual, variance) = (-1.0 - rho / 1.1, 1.3 - rho * rho / 1.1);
         let expected = -0.5 * (residual * residual / variance + f64::ln(variance));
-        assert!((gp.log_likelihood - gp.log_likelihood_first - expected).abs() < 1e-5);
+        assert!((evidence - expected).abs() < 1e-5);
     }
 
     #[test]
     fn features_and_level_by_hand() {
         // Of a kernel without variance the features (0), (2) and the level 0.5 remain.
         let (kernel, x) = (kernel(), [at(0.0), at(1.0)]);
-        let prior = Prior::new(&kernel, &x, vec![1], (0.5, 1e-9));
-        let prior = prior.with(vec![0.0, 0.3], vec![vec![0.0], vec![2.0]]);
+        let mean_and_features = (vec![0.0, 0.3], vec![vec![0.0], vec![2.0]]);
+        let prior = Prior::new(&kernel, &x, vec![1], (0.5, 1e-9), mean_and_features);
         let p = prior
             .conditioned(&[1.3], &[0.5], hyper(1e-9))
             .unwrap()
@@ -306,7 +303,7 @@ mod tests {
     #[test]
     fn a_factor_has_the_covariances() {
         let (kernel, x) = (kernel(), [0.0, 0.4, 0.2, 0.4, 0.4, 1.0].map(at));
-        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0));
+        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0), flat(x.len()));
         let gp = prior
             .conditioned(&[0.3, -0.2], &[0.01, 0.02], hyper(0.01))
             .unwrap();
@@ -331,7 +328,7 @@ mod tests {
     #[test]
     fn what_is_not_finite_is_refused() {
         let (kernel, x) = (kernel(), [at(0.0), at(1.0)]);
-        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0));
+        let prior = Prior::new(&kernel, &x, vec![0, 1], (0.0, 1.0), flat(x.len()));
         for bad in [f64::NAN, f64::INFINITY] {
             for (y, variance) in [(bad, 0.1), (0.0, bad)] {
                 let gp = prior.conditioned(&[0.0, y], &[0.1, variance], hyper(0.1));

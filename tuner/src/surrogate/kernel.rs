@@ -11,7 +11,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::space::parameter::{Parameter, Scale};
+use crate::space::parameter::Parameter;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// Number of draws of the hyper-parameters.
@@ -73,10 +73,10 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The kernel of the free parameters of `space`.
     pub(crate) fn new(space: &Space) -> Self {
-        let role = |parameter: &Parameter| match parameter.scale() {
-            Scale::Boolean | Scale::Choice { .. } => Role::Switch,
-            _ if parameter.is_rough() => Role::Rough,
-            _ => Role::Continuous,
+        let role = |parameter: &Parameter| match parameter.is_switch() {
+            true => Role::Switch,
+            false if parameter.is_rough() => Role::Rough,
+            false => Role::Continuous,
         };
         let all = space.parameters().iter().enumerate();
         let free = all.filter(|(_, parameter)| parameter.fixed_value().is_none());

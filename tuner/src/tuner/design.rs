@@ -25,10 +25,9 @@ const DESIGN_TRIES: u32 = 64;
 /// over.
 pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<Item = Point> {
     let sobol_seed = (seed ^ (seed >> 32)) as u32;
-    let is_switch = |scale: Scale| matches!(scale, Scale::Boolean | Scale::Choice { .. });
-    let is_free_switch = |p: &Parameter| is_switch(p.scale()) && p.fixed_value().is_none();
+    let is_free_switch = |p: &Parameter| p.is_switch() && p.fixed_value().is_none();
     let has_switch = space.parameters().iter().any(is_free_switch);
-    (0..DESIGN_TRIES).filter_map(move |index| {
+    (0..DESIGN_TRIES).map(move |index| {
         let mut rng = generator(seed, u64::from(index));
         let mut first_rng = generator(seed, 0);
         let mut dimension = 0;
@@ -54,7 +53,7 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
                 };
                 return levels[usize::from(value)];
             }
-            if matches!(parameter.scale(), Scale::Choice { .. }) {
+            if parameter.scale() == Scale::Choice {
                 // The first settings have each other value once, in random order.
                 let mut order = levels.clone();
                 order.retain(|level| *level != start);
@@ -69,7 +68,7 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
             let near = nearest(parameter, &levels, start) as f64 + 0.5;
             levels[((near + reach * (far - near)) as usize).min(levels.len() - 1)]
         });
-        Point::try_from(values.collect::<Vec<f64>>()).ok()
+        Point::new(&values.collect::<Vec<f64>>())
     })
 }
 

@@ -9,19 +9,6 @@ use std::fmt;
 
 use crate::Point;
 
-/// A measured setting, summed up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The setting.
-    pub point: Point,
-    /// Centre of ln(step time in ms).
-    pub log_time: f64,
-    /// Variance of that centre.
-    pub variance: f64,
-    /// Steps it rests on.
-    pub steps: usize,
-}
-
 /// Expectation of a model at some settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Belief {
@@ -34,10 +21,9 @@ pub struct Belief {
 
 /// A source of beliefs.
 pub trait Model: fmt::Debug + Send + Sync {
-    /// Belief at `points`, given the `measured` settings; the first of those is the reference, at
-    /// which the mean and every feature are zero. None if the model has nothing to say; the search
-    /// then goes on without it.
-    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief>;
+    /// Belief at `points`; at the `reference` the mean and every feature are zero. None if the model
+    /// has nothing to say; the search then goes on without it.
+    fn belief(&self, points: &[Point], reference: &Point) -> Option<Belief>;
 }
 
 impl Belief {

@@ -4,13 +4,14 @@ use std::f64::consts::LN_2;
 use std::sync::Arc;
 
 use crate::Warning;
-use crate::acquisition::{CHANGE_COST, sample_cost};
+use crate::acquisition::CHANGE_COST;
 use crate::center::center_variance;
 use crate::space::{Coordinates, Point};
 use crate::surrogate::{Hypothesis, Outlook, SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
 use crate::tuner::design::{DESIGN_POINTS, design};
-use crate::tuner::model::{Belief, Estimate, Model};
+use crate::tuner::model::{Belief, Model};
+use crate::tuner::sample::Seen;
 
 /// Maximum of an observation above the best, in log step time: beyond a cliff only the place
 /// matters, and its height would suggest a variance that the rest of the surface does not have.
@@ -18,8 +19,8 @@ const BADNESS_MAX: f64 = 1.0;
 /// Accepted probability that a proposed setting is slower than the incumbent by more than a factor
 /// of 3, by default: it may then be slower by a factor of 20 or 100.
 pub(crate) const RISK_MAX: f64 = 0.02;
-/// Price of a sample, in steps of the incumbent: the changes to it and back, and so
-/// many steps at its slow-down.
+/// Price of a sample, in steps of the incumbent: the changes to it and back, and so many steps at
+/// its slow-down.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
 const PRICE_STEPS: f64 = 4.0;
 /// Predicted slow-down of the sample that tests the model before it ends a search, in log step
@@ -62,8 +63,8 @@ pub struct Proposal {
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
-    /// Surface that the proposal is based on, if it was [requested](ProposalJob::with_surface).
-    pub surface: Option<Surface>,
+    /// Surface that the proposal is based on; empty before the start is measured.
+    pub surface: Surface,
     /// Internal errors after which the search continued.
     pub warnings: Vec<Warning>,
     /// Which ask this answers; an answer to an older one is ignored.
@@ -82,34 +83,14 @@ pub struct Surface {
 /// An ask that can be computed on any thread.
 #[derive(Clone, Debug)]
 pub struct ProposalJob {
-    tuner: Tuner,
+    pub(crate) tuner: Tuner,
 }
 
 impl ProposalJob {
-    pub(crate) fn new(tuner: Tuner) -> Self {
-        Self { tuner }
-    }
-
     /// Returns the ask with a model, which is called when the job runs, on the thread that runs it.
     #[must_use]
     pub fn with_model(mut self, model: Arc<dyn Model>) -> Self {
-        self.tuner.set_model(Some(model));
-        self
-    }
-
-    /// Returns the ask whose proposal also contains the surface that it is based on.
-    #[must_use]
-    pub fn with_surface(mut self) -> Self {
-        self.tuner.tells_surface = true;
-        self
-    }
-
-    /// Returns the ask while `in_force` is in force, to be answered only with settings that are
-    /// predicted to be no slower than the start by more than `excess`, in log step time.
-    #[must_use]
-    pub(crate) fn within(mut self, excess: f64, in_force: Point) -> Self {
-        self.tuner.excess_max = excess;
-        self.tuner.in_force = Some(in_force);
+        self.tuner.model = Some(model);
         self
     }
 
@@ -122,20 +103,27 @@ impl ProposalJob {
 
 /// Data on which a proposal is based.
 struct Known {
-    /// The measured settings, the start's first.
-    estimates: Vec<Estimate>,
     /// The settings that can be chosen or are observed, and their coordinates.
     settings: Vec<Point>,
     coordinates: Vec<Coordinates>,
-    /// Indices of the observed settings, the measured ones (in the order of `estimates`) first,
-    /// then those of other runs; values relative to the start's; and noise variances.
+    /// Indices of the observed settings: the start, the other measured ones, then those of other
+    /// runs; values relative to the start's; and noise variances.
     observed: Vec<usize>,
+    /// How many were measured.
+    measured: usize,
     y: Vec<f64>,
     variance: Vec<f64>,
     /// Log step time of the start setting.
     reference: f64,
     /// Relative log step time above which nothing counts.
     ceiling: f64,
+}
+
+impl Known {
+    /// Indices of the measured settings, the start's first.
+    fn measured(&self) -> &[usize] {
+        &self.observed[..self.measured]
+    }
 }
 
 /// Log step time of the start above the incumbent's from which a search has nothing to lose: the
@@ -166,7 +154,6 @@ fn unexplored(
     incumbent: usize,
     candidates: impl Iterator<Item = usize>,
 ) -> Option<usize> {
-    let measured = &known.observed[..known.estimates.len()];
     let steps = |i: usize, j: usize| {
         let both = known.coordinates[i].iter().zip(&known.coordinates[j]);
         both.map(|(a, b)| (a - b).abs())
@@ -174,7 +161,8 @@ fn unexplored(
     let is_on_line = |&i: &usize| steps(i, incumbent).filter(|step| *step > 0.0).count() == 1;
     let distance = |i: usize| {
         let squared = |j: &usize| steps(i, *j).map(|step| step * step).sum::<f64>();
-        measured.iter().map(squared).fold(f64::INFINITY, f64::min)
+        let measured = known.measured().iter();
+        measured.map(squared).fold(f64::INFINITY, f64::min)
     };
     candidates
         .filter(is_on_line)
@@ -194,7 +182,7 @@ impl Tuner {
             prediction: (f64::NAN, f64::NAN),
             improvement: f64::INFINITY,
             model_weight: None,
-            surface: None,
+            surface: Surface::default(),
             warnings: Vec::new(),
             ask: self.asks,
         };
@@ -205,10 +193,11 @@ impl Tuner {
         let kernel = &self.lattice.kernel;
         // A start beyond a cliff says little about the other settings.
         let level = known.ceiling.min(0.0);
-        let observed = known.observed.clone();
-        let cold = Hypothesis::cold(kernel, &known.coordinates, observed, level);
-        let with_model =
-            (belief.as_ref()).map(|belief| cold.clone().with_model(belief, known.ceiling));
+        let (x, observed) = (&known.coordinates, &known.observed);
+        let cold = Hypothesis::cold(kernel, x, observed.clone(), level);
+        let with_model = belief.as_ref().map(|belief| {
+            Hypothesis::with_model(kernel, x, observed.clone(), belief, known.ceiling)
+        });
         let hypotheses: Vec<Hypothesis> = with_model.into_iter().chain([cold]).collect();
         let draws = &self.lattice.draws;
         match Surrogate::fit(&hypotheses, draws, &known.y, &known.variance) {
@@ -231,7 +220,7 @@ impl Tuner {
                 proposal.next = Next::Stop;
             }
         }
-        let is_full = self.samples().len() >= self.config().max_samples as usize;
+        let is_full = self.samples().len() >= self.config.max_samples as usize;
         if is_full || self.candidates() == 1 {
             proposal.next = Next::Stop;
         }
@@ -241,39 +230,31 @@ impl Tuner {
     /// The samples' centres; none before the start setting is measured.
     fn known(&self) -> Option<Known> {
         let estimates = self.estimates().into_iter();
-        let mut estimates: Vec<Estimate> = estimates
-            .map(|(sample, (log_time, variance))| Estimate {
-                point: sample.point,
-                log_time,
-                variance,
-                steps: sample.steps(),
-            })
-            .collect();
-        let start = estimates.iter().position(|e| e.point == self.start())?;
-        estimates[..=start].rotate_right(1);
-        if estimates.len() > OBSERVATIONS_MAX {
-            estimates[1..].sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
-            estimates.truncate(OBSERVATIONS_MAX);
+        let mut measured: Vec<Seen> = estimates.map(|(_, seen)| seen).collect();
+        let start = (measured.iter()).position(|seen| seen.point == self.start())?;
+        measured[..=start].rotate_right(1);
+        if measured.len() > OBSERVATIONS_MAX {
+            measured[1..].sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
+            measured.truncate(OBSERVATIONS_MAX);
         }
-        let reference = estimates[0].log_time;
-        let relative = |estimate: &Estimate| estimate.log_time - reference;
-        let ceiling = estimates.iter().map(relative).fold(f64::INFINITY, f64::min) + BADNESS_MAX;
-        let measured = estimates.iter().map(|e| (e.point, relative(e), e.variance));
-        let recalled = self.recalled().map(|r| (r.point, r.log_time, r.variance));
+        let reference = measured[0].log_time;
+        (measured.iter_mut()).for_each(|seen| seen.log_time -= reference);
+        let log_times = measured.iter().map(|seen| seen.log_time);
+        let ceiling = log_times.fold(f64::INFINITY, f64::min) + BADNESS_MAX;
         let mut settings = self.lattice.points.clone();
         let (mut observed, mut y, mut variance) = (Vec::new(), Vec::new(), Vec::new());
-        for (point, value, noise) in measured.chain(recalled) {
-            let index = settings.iter().position(|setting| *setting == point);
+        for seen in measured.iter().chain(self.recalled()) {
+            let index = settings.iter().position(|setting| *setting == seen.point);
             observed.push(index.unwrap_or_else(|| {
-                settings.push(point);
+                settings.push(seen.point);
                 settings.len() - 1
             }));
-            y.push(value.min(ceiling));
-            variance.push(noise);
+            y.push(seen.log_time.min(ceiling));
+            variance.push(seen.variance);
         }
         let coordinates = settings.iter().map(|point| self.space().coordinates(point));
         Some(Known {
-            estimates,
+            measured: measured.len(),
             coordinates: coordinates.collect(),
             settings,
             observed,
@@ -286,11 +267,10 @@ impl Tuner {
 
     /// The model's predictions for all settings; none without a model, or if they are unusable.
     fn belief(&self, known: &Known, proposal: &mut Proposal) -> Option<Belief> {
-        let model = self.model.as_ref()?;
-        let belief = model
-            .belief(&known.settings, &known.estimates)
-            .ok_or_else(|| "it makes no prediction".to_owned());
-        match belief.and_then(|belief| belief.checked(known.settings.len(), known.observed[0])) {
+        let (settings, start) = (&known.settings, known.observed[0]);
+        let belief = self.model.as_ref()?.belief(settings, &settings[start]);
+        let belief = belief.ok_or_else(|| "it makes no prediction".to_owned());
+        match belief.and_then(|belief| belief.checked(settings.len(), start)) {
             Ok(belief) => Some(belief),
             Err(reason) => {
                 if !self.model_missed {
@@ -322,15 +302,13 @@ impl Tuner {
         let settings = &known.settings;
         let means: Vec<f64> = (0..settings.len()).map(|i| surrogate.at(i).0).collect();
         let mean = |i: usize| means[i];
-        if self.tells_surface {
-            let log_times = means.iter().map(|mean| known.reference + mean);
-            proposal.surface = Some(Surface {
-                settings: settings.clone(),
-                log_times: log_times.collect(),
-            });
-        }
+        let log_times = means.iter().map(|mean| known.reference + mean);
+        proposal.surface = Surface {
+            settings: settings.clone(),
+            log_times: log_times.collect(),
+        };
         // A setting that is only remembered cannot be the incumbent.
-        let measured = &known.observed[..known.estimates.len()];
+        let measured = known.measured();
         let (start, incumbent) = (measured[0], lowest(measured.iter().copied(), mean));
         proposal.incumbent = settings[incumbent];
         proposal.gain = surrogate.difference(start, incumbent);
@@ -368,7 +346,7 @@ impl Tuner {
         let improvements = tolerable.iter().map(|&i| outlooks[i].improvement);
         proposal.improvement = improvements.fold(0.0, f64::max);
         // A sample that cannot improve anything is worth nothing, even without a limit.
-        if proposal.improvement <= 0.0 || proposal.improvement < self.config().improvement_min {
+        if proposal.improvement <= 0.0 || proposal.improvement < self.config.improvement_min {
             let faster = tolerable.into_iter().filter(|&i| mean(i) < mean(start));
             let unexplored = match mean(start) - mean(incumbent) > FAR_SLOWER {
                 true => unexplored(known, incumbent, faster),
@@ -396,7 +374,7 @@ impl Tuner {
         let is_feared =
             |i: usize| belief.is_some_and(|b| b.mean[i] - b.mean[incumbent] > SLOWDOWN_MAX);
         let is_tolerable =
-            |i: usize| is_fast(i) && outlooks[i].risk <= self.config().risk_max && !is_feared(i);
+            |i: usize| is_fast(i) && outlooks[i].risk <= self.config.risk_max && !is_feared(i);
         (0..outlooks.len()).filter(|&i| is_tolerable(i)).collect()
     }
 
@@ -407,10 +385,7 @@ impl Tuner {
         outlooks: &[Outlook],
         tolerable: &[usize],
     ) -> Option<usize> {
-        let score = |i: usize| {
-            let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
-            -outlooks[i].improvement / price
-        };
+        let score = |i: usize| -outlooks[i].improvement / price(outlooks[i].slowdown);
         // More steps of the same visit say nothing about the variance between visits.
         let others = tolerable.iter().copied();
         let others = others.filter(|&i| self.in_force != Some(known.settings[i]));
@@ -424,7 +399,7 @@ impl Tuner {
         let Some(cold) = Surrogate::fit(cold, draws, &known.y, &known.variance) else {
             return;
         };
-        let measured = &known.observed[..known.estimates.len()];
+        let measured = known.measured();
         let incumbent = lowest(measured.iter().copied(), |i| cold.at(i).0);
         let slowdown = |i: usize| belief.mean[i] - belief.mean[incumbent];
         // The start's result says nothing about the model.
@@ -439,9 +414,7 @@ impl Tuner {
             .filter(|&i| cold.at(incumbent).0 + slowdown(i) <= self.excess_max)
             .map(|i| (i, cold.outlook(i, incumbent, None, SLOWDOWN_MAX)))
             .filter(|(_, outlook)| outlook.risk <= RISK_MAX);
-        let score = |(i, outlook): &(usize, Outlook)| {
-            -outlook.improvement / sample_cost(slowdown(*i), PRICE_STEPS, PRICE_CHANGES)
-        };
+        let score = |(i, outlook): &(usize, Outlook)| -outlook.improvement / price(slowdown(*i));
         let best = candidates.min_by(|a, b| score(a).total_cmp(&score(b)));
         if let Some((index, _)) = best {
             proposal.next = Next::Sample(known.settings[index]);
@@ -455,8 +428,8 @@ impl Tuner {
 
     /// Variance of the next sample's centre; none if an improvement counts in full.
     fn sample_variance(&self) -> Option<f64> {
-        let steps = self.config().sample_steps?;
-        if let Some(noise) = self.config().fixed_noise {
+        let steps = self.config.sample_steps?;
+        if let Some(noise) = self.config.fixed_noise {
             return Some(noise * noise);
         }
         let noise = self.noise();
@@ -469,13 +442,19 @@ impl Tuner {
         if is_warm || self.samples().len() > DESIGN_POINTS {
             return None;
         }
-        design(self.space(), &self.start(), self.config().seed)
+        design(self.space(), &self.start(), self.config.seed)
             .filter(|point| self.sample(point).is_none())
             .find_map(|point| {
                 let index = known.settings.iter().position(|p| *p == point)?;
                 tolerable.contains(&index).then_some(index)
             })
     }
+}
+
+/// Price of a sample at a setting of this log step time above the incumbent's, in steps of the
+/// incumbent. At a faster setting it is that of the changes.
+fn price(slowdown: f64) -> f64 {
+    PRICE_STEPS * slowdown.exp_m1().max(0.0) + PRICE_CHANGES
 }
 
 /// The index of the lowest value, the first of equals; 0 of none.

@@ -7,19 +7,12 @@
 //! and the interpolation may have changed.
 
 use crate::space::{Coordinates, Point, Space};
+use crate::tuner::sample::Seen;
 
 /// Distance in coordinates (each about 0 to 1) over which neighbours say something of a setting.
 const REACH: f64 = 0.15;
 /// Standard deviation of what an interpolated reference may be off by, in log step time.
 const INTERPOLATED: f64 = 0.05;
-
-/// A setting of another run: its log step time up to a constant that all of that run share.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Memory {
-    pub(crate) point: Point,
-    pub(crate) log_time: f64,
-    pub(crate) variance: f64,
-}
 
 /// The settings of `memories` other than `start`, with their log step times less that of `start`,
 /// and with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of
@@ -27,10 +20,10 @@ pub(crate) struct Memory {
 pub(crate) fn relative_to(
     space: &Space,
     start: &Point,
-    memories: &[Memory],
+    memories: &[Seen],
     doubt: f64,
-) -> Vec<Memory> {
-    let mut settings: Vec<Memory> = Vec::new();
+) -> Vec<Seen> {
+    let mut settings: Vec<Seen> = Vec::new();
     for memory in memories
         .iter()
         .filter(|m| m.log_time.is_finite() && m.variance.is_finite())
@@ -47,7 +40,7 @@ pub(crate) fn relative_to(
         return Vec::new();
     };
     let beside = settings.iter().filter(|memory| memory.point != *start);
-    let relative = beside.map(|memory| Memory {
+    let relative = beside.map(|memory| Seen {
         log_time: memory.log_time - reference,
         variance: memory.variance + variance + doubt * doubt,
         ..*memory
@@ -55,9 +48,9 @@ pub(crate) fn relative_to(
     relative.collect()
 }
 
-fn average(a: &Memory, b: &Memory) -> Memory {
+fn average(a: &Seen, b: &Seen) -> Seen {
     let (weight, other) = (1.0 / a.variance.max(1e-12), 1.0 / b.variance.max(1e-12));
-    Memory {
+    Seen {
         point: a.point,
         log_time: (weight * a.log_time + other * b.log_time) / (weight + other),
         variance: 1.0 / (weight + other),
@@ -65,7 +58,7 @@ fn average(a: &Memory, b: &Memory) -> Memory {
 }
 
 /// Log step time that is remembered of the start setting, and its variance.
-fn reference(space: &Space, start: &Point, settings: &[Memory]) -> Option<(f64, f64)> {
+fn reference(space: &Space, start: &Point, settings: &[Seen]) -> Option<(f64, f64)> {
     if let Some(known) = settings.iter().find(|memory| memory.point == *start) {
         return Some((known.log_time, known.variance));
     }
@@ -107,8 +100,8 @@ mod tests {
         Space::new(vec![Parameter::linear("x", 0.0, 1.0, 11)]).unwrap()
     }
 
-    fn memory(x: f64, log_time: f64) -> Memory {
-        Memory {
+    fn memory(x: f64, log_time: f64) -> Seen {
+        Seen {
             point: space().point(&[x]).unwrap(),
             log_time,
             variance: 0.01,

@@ -1,7 +1,5 @@
 //! Measurements at a setting: step times one by one, or observations that the caller has summed up.
 
-use serde::{Deserialize, Serialize};
-
 use crate::center::{huber_center, median};
 use crate::{Error, Point};
 
@@ -12,65 +10,39 @@ const SPREAD_MIN: f64 = 1e-6;
 const SPREAD_MAX: f64 = 1.0;
 
 /// A measurement that the caller has summed up.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// The mean, median or other centre, in the caller's unit; lower is better, > 0.
     pub value: f64,
     /// Standard deviation of a single one of the measurements behind it, in the same unit; 0 if it
     /// is not known.
-    #[serde(default)]
     pub spread: f64,
     /// Number of measurements behind it, ≥ 1.
-    #[serde(default = "one")]
     pub steps: u32,
 }
 
-fn one() -> u32 {
-    1
-}
-
 impl Observation {
-    /// One measurement, of which nothing more is known.
-    pub fn of(value: f64) -> Self {
-        Self {
-            value,
-            spread: 0.0,
-            steps: 1,
-        }
-    }
-
     /// Whether the tuner can use it.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let (ok, field, value, expected) = if !(self.value.is_finite() && self.value > 0.0) {
-            (
-                false,
-                "value",
-                self.value,
-                "a finite number > 0; leave a failed measurement out, and tell a large value for a bad setting",
-            )
-        } else if !(self.spread.is_finite() && self.spread >= 0.0) {
-            (
-                false,
-                "spread",
-                self.spread,
-                "a finite number >= 0; 0 if it is not known",
-            )
-        } else {
-            (
-                self.steps >= 1,
-                "steps",
-                f64::from(self.steps),
-                "at least 1; leave out what was not measured",
-            )
-        };
-        if ok {
-            return Ok(());
-        }
-        Err(Error::Observation {
+        let wrong = |field, value, expected| Error::Observation {
             field,
             value,
             expected,
-        })
+        };
+        if !(self.value.is_finite() && self.value > 0.0) {
+            let expected = "a finite number > 0; leave a failed measurement out, and tell a large \
+                value for a bad setting";
+            return Err(wrong("value", self.value, expected));
+        }
+        if !(self.spread.is_finite() && self.spread >= 0.0) {
+            let expected = "a finite number >= 0; 0 if it is not known";
+            return Err(wrong("spread", self.spread, expected));
+        }
+        if self.steps == 0 {
+            let expected = "at least 1; leave out what was not measured";
+            return Err(wrong("steps", 0.0, expected));
+        }
+        Ok(())
     }
 
     /// ln(value), and the variance of that; `noise` is the relative standard deviation of a single
@@ -83,6 +55,18 @@ impl Observation {
         };
         (self.value.ln(), spread * spread / f64::from(self.steps))
     }
+}
+
+/// A setting with the step time that was seen there: of a sample, of another run, or of a log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The setting.
+    pub point: Point,
+    /// Centre of ln(step time), up to a constant that all settings of the run share: the negative
+    /// logarithm of a score will do.
+    pub log_time: f64,
+    /// Variance of that centre, 0 if it is not known.
+    pub variance: f64,
 }
 
 /// Measurements at one setting.
@@ -168,7 +152,7 @@ mod tests {
         });
         Sample {
             told: told.collect(),
-            ..Sample::new(Point::try_from(vec![0.0]).unwrap())
+            ..Sample::new(Point::new(&[0.0]))
         }
     }
 
@@ -188,7 +172,7 @@ mod tests {
 
     #[test]
     fn visits_have_centres_of_their_own() {
-        let mut sample = Sample::new(Point::try_from(vec![0.0]).unwrap());
+        let mut sample = Sample::new(Point::new(&[0.0]));
         sample.log_times = vec![1.0, 1.0, 1.0, 2.0, 2.0];
         sample.visits = vec![0, 3];
         assert_eq!(sample.visit_centers(), [(1.0, 3), (2.0, 2)]);
@@ -224,6 +208,11 @@ mod tests {
         assert!(message(1.0, -1.0, 1).contains("spread = -1"));
         assert!(message(1.0, f64::NAN, 1).contains("spread = NaN"));
         assert!(message(1.0, 0.0, 0).contains("steps = 0, expected at least 1"));
-        assert_eq!(Observation::of(3.0).check(), Ok(()));
+        let usable = Observation {
+            value: 3.0,
+            spread: 0.0,
+            steps: 1,
+        };
+        assert_eq!(usable.check(), Ok(()));
     }
 }

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ronde_job::replay::{self, Ensemble, Rules};
 use ronde_tuner::{
-    Action, Belief, Estimate, Model, Parameter, Phase, Point, Proposal, Session, SessionConfig,
-    Space,
+    Action, Belief, Model, Parameter, Phase, Point, Proposal, Session, SessionConfig, Space,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -98,9 +97,9 @@ impl Ours {
 struct Replayed(Ensemble);
 
 impl Model for Replayed {
-    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+    fn belief(&self, points: &[Point], reference: &Point) -> Option<Belief> {
         let settings: Vec<_> = points.iter().map(|point| setting(point).replay()).collect();
-        let reference = setting(&measured.first()?.point).replay();
+        let reference = setting(reference).replay();
         let expected = self.0.slowdowns(&settings, &reference)?;
         Some(Belief {
             mean: expected.mean,
@@ -117,9 +116,9 @@ struct Timed {
 }
 
 impl Model for Timed {
-    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+    fn belief(&self, points: &[Point], reference: &Point) -> Option<Belief> {
         let began_ms = thread_ms();
-        let belief = self.model.belief(points, measured);
+        let belief = self.model.belief(points, reference);
         let us = (thread_ms() - began_ms) * 1e3;
         self.us.fetch_add(us as u64, Ordering::Relaxed);
         belief

@@ -105,9 +105,10 @@ impl Memory {
         config: SessionConfig,
         start: Point,
     ) -> Result<Session, Problem> {
+        let session = Session::new(space, config, start)?;
         Ok(match &self.earlier {
-            Some((state, matching)) => Session::resume(space, config, start, state, *matching)?,
-            None => Session::new(space, config, start)?,
+            Some((state, matching)) => session.resume(state, *matching),
+            None => session,
         })
     }
 
@@ -164,14 +165,12 @@ impl Memory {
             let names = parameters().map(|parameter| parameter.name().to_owned());
             names.zip(point.values().iter().copied()).collect()
         };
-        let samples = tuner.samples().iter().map(|sample| {
-            let (center, variance) = tuner.estimate(sample);
-            StateSample {
-                setting: named(&sample.point),
-                step_ms: center.exp(),
-                spread: (variance * sample.steps() as f64).sqrt(),
-                steps: sample.steps(),
-            }
+        let estimates = tuner.estimates().into_iter();
+        let samples = estimates.map(|(sample, seen)| StateSample {
+            setting: named(&sample.point),
+            step_ms: seen.log_time.exp(),
+            spread: (seen.variance * sample.steps() as f64).sqrt(),
+            steps: sample.steps(),
         });
         // Those of form 1, if the job was tuned in that way before.
         let earlier = self.earlier_of_this_job();

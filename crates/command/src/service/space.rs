@@ -124,24 +124,13 @@ impl ParameterLine {
     }
 }
 
-/// Bounds of a parameter's values; `None` for a boolean.
-fn bounds(parameter: &Parameter) -> Option<[f64; 2]> {
-    match parameter.scale() {
-        Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => Some([low, high]),
-        Scale::Integer { low, high } => Some([low as f64, high as f64]),
-        Scale::Boolean | Scale::Choice { .. } => None,
-    }
-}
-
 /// Whether a value is within the bounds of its parameter, or is the zero of a log scale or the
 /// fixed value.
 pub(super) fn is_within(parameter: &Parameter, value: f64) -> bool {
-    let Some([low, high]) = bounds(parameter) else {
-        return true;
-    };
+    let [low, high] = parameter.bounds();
     // Levels are computed, so the last one may exceed the bound by a rounding error.
     let slack = 1e-9 * (low.abs() + high.abs());
-    let zero = matches!(parameter.scale(), Scale::Log { zero: true, .. }) && value == 0.0;
+    let zero = parameter.has_zero() && value == 0.0;
     zero || parameter.fixed_value() == Some(value) || (low - slack..=high + slack).contains(&value)
 }
 
@@ -170,9 +159,8 @@ pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> 
     let values: Result<Vec<f64>, Problem> = parameters.iter().map(value).collect();
     let point = space.point(&values?)?;
     for (parameter, &value) in parameters.iter().zip(point.values()) {
-        if let Some([low, high]) = bounds(parameter)
-            && !is_within(parameter, value)
-        {
+        if !is_within(parameter, value) {
+            let [low, high] = parameter.bounds();
             return Err(Problem::new(
                 format!(
                     "parameter {:?} cannot be {value}: its bounds are {low} to {high}",
@@ -191,8 +179,8 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
     for (parameter, &value) in space.parameters().iter().zip(point.values()) {
         let value = match parameter.scale() {
             Scale::Boolean => Value::Bool(value != 0.0),
-            Scale::Integer { .. } | Scale::Choice { .. } => Value::from(value as i64),
-            Scale::Log { .. } | Scale::Linear { .. } => {
+            Scale::Integer | Scale::Choice => Value::from(value as i64),
+            Scale::Log | Scale::Linear => {
                 JsonNumber::from_f64(value).map_or(Value::Null, Value::Number)
             }
         };

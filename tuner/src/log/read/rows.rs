@@ -1,9 +1,11 @@
 //! The rows of one log.
 
+use std::cmp::Ordering;
+
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::sections::{Section, lines};
-use super::{LogContents, LogRow, LogWarning, best};
+use super::{LogContents, LogRow, best};
 
 /// Reads one log.
 pub(super) fn contents(section: &Section) -> LogContents {
@@ -46,22 +48,16 @@ impl LogContents {
         (line, has_end): (u64, bool),
     ) {
         let (found, expected) = (record.len(), header.len());
-        if found > expected {
-            return self.warn(LogWarning::TooLong {
-                line,
-                found,
-                expected,
-            });
-        }
-        if found < expected {
-            return self.warn(LogWarning::CutOff {
-                line,
-                found,
-                expected,
-            });
-        }
-        if !has_end {
-            return self.warn(LogWarning::NoEnd { line });
+        let problem = match found.cmp(&expected) {
+            Ordering::Greater => {
+                format!("has {found} fields where the header has {expected}, and is")
+            }
+            Ordering::Less => format!("is cut off ({found} of {expected} fields) and"),
+            Ordering::Equal if has_end => String::new(),
+            Ordering::Equal => "has no line end, so its last field may be cut off, and is".into(),
+        };
+        if !problem.is_empty() {
+            return self.warn(format!("line {line} {problem} left out"));
         }
         let mut row = LogRow {
             line,
@@ -72,12 +68,10 @@ impl LogContents {
             if let Err(expected) = row.set(column, value, separator)
                 && !value.is_empty()
             {
-                self.warn(LogWarning::Field {
-                    line,
-                    column: column.to_owned(),
-                    value: value.chars().take(40).collect(),
-                    expected,
-                });
+                let value: String = value.chars().take(40).collect();
+                self.warn(format!(
+                    "line {line}: {column} is {value:?}, expected {expected}"
+                ));
             }
         }
         self.rows.push(row);
