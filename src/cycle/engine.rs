@@ -11,7 +11,7 @@
 //! ends one engine of a rank ends all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::{Cycle, Due};
@@ -19,7 +19,7 @@ use crate::clock::Nanos;
 use crate::error::Error;
 use crate::queue::{TensorQueue, Ticket};
 use crate::sync::lock;
-use crate::transport::{Park, Role};
+use crate::transport::{Doorbell, Park, Role};
 
 /// A cycle and its tensor queue, shared by the background thread and all callers.
 pub(crate) struct Engine {
@@ -69,7 +69,9 @@ impl EngineGroup {
             .abort_reason
             .get_or_insert_with(|| error.clone())
             .clone();
-        known.queues.iter().for_each(|queue| queue.abort(&error));
+        let queues = known.queues.clone();
+        drop(known); // an abort completes tickets, whose wakers are the program's code
+        queues.iter().for_each(|queue| queue.abort(&error));
         error
     }
 }
@@ -90,8 +92,8 @@ impl Engine {
         let mut cycle_time = Duration::ZERO;
         loop {
             let wakes = self.queue.doorbell.wakes();
-            let park = match self.cycle.try_lock() {
-                Ok(mut cycle) => {
+            let park = match self.try_cycle() {
+                Some(mut cycle) => {
                     cycle_time = cycle.cycle_time();
                     match self.advance(&mut cycle) {
                         Advance::Ended => return,
@@ -102,19 +104,12 @@ impl Engine {
                 // A caller drives the cycle, and wakes this thread if work of this rank is left when
                 // it stops. The caller probably drives the next cycle too: neither a ring nor callers
                 // that are about to wait need wake this thread before the cycle time has passed.
-                Err(TryLockError::WouldBlock) => {
+                None => {
                     let now = self.queue.clock.now();
                     Some(match cycle_time.is_zero() {
                         true => Park::Idle(Some(now + WAIT_SLICE)), // for what other ranks wait for
                         false => Park::Driven(now + cycle_time),
                     })
-                }
-                Err(TryLockError::Poisoned(poisoned)) => {
-                    self.fail(
-                        &mut poisoned.into_inner(),
-                        self.panicked("while holding the cycle"),
-                    );
-                    return;
                 }
             };
             // The cycle is free now: a waiting caller may drive it, or may have a completed ticket.
@@ -141,7 +136,7 @@ impl Engine {
                 if self.queue.is_closing() {
                     None
                 } else {
-                    self.cycle.try_lock().ok()
+                    self.try_cycle()
                 }
             };
             let driven = free().or_else(|| {
@@ -156,12 +151,12 @@ impl Engine {
                 self.queue.completions().sleep(slice, look).flatten()
             });
             if let Some(mut cycle) = driven {
-                self.queue.doorbell.present(true);
+                let presence = Presence::new(&*self.queue.doorbell);
                 self.drive_until(&mut cycle, &over, deadline);
                 let has_ended = cycle.ended().is_some();
                 let work_left = cycle.pending() > 0 && !has_ended;
                 drop(cycle);
-                self.queue.doorbell.present(false);
+                drop(presence);
                 if work_left || self.queue.has_queued() {
                     self.queue.doorbell.wake_self();
                 }
@@ -201,6 +196,20 @@ impl Engine {
                         .doorbell
                         .park(Role::Driver, wakes, park.until(deadline))
                 }
+            }
+        }
+    }
+
+    /// The cycle, if no other thread has it. If one has panicked with it, it ends here.
+    fn try_cycle(&self) -> Option<MutexGuard<'_, Cycle>> {
+        match self.cycle.try_lock() {
+            Ok(cycle) => Some(cycle),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.cycle.clear_poison();
+                let mut cycle = poisoned.into_inner();
+                self.fail(&mut cycle, self.panicked("while holding the cycle"));
+                Some(cycle)
             }
         }
     }
@@ -266,14 +275,13 @@ impl Engine {
         self.queue.doorbell.wake_self(); // so that a caller that drives the cycle releases it
         let began = Instant::now();
         loop {
-            match self.cycle.try_lock() {
-                Ok(mut cycle) => cycle.end(why.clone()),
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().end(why.clone()),
-                Err(TryLockError::WouldBlock) if began.elapsed() < SHUTDOWN_PATIENCE => {
+            match self.try_cycle() {
+                Some(mut cycle) => cycle.end(why.clone()),
+                None if began.elapsed() < SHUTDOWN_PATIENCE => {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                Err(TryLockError::WouldBlock) => {
+                None => {
                     self.queue.abort(why); // whoever runs the step ends the cycle after it
                     return false;
                 }
@@ -287,6 +295,25 @@ impl Engine {
         Error::Internal {
             rank: self.rank,
             message: format!("the cycle panicked: {message}"),
+        }
+    }
+}
+
+/// A driver's presence at the doorbell.
+struct Presence<'a>(&'a dyn Doorbell);
+
+impl<'a> Presence<'a> {
+    fn new(doorbell: &'a dyn Doorbell) -> Self {
+        doorbell.present(true);
+        Self(doorbell)
+    }
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.0.present(false);
+        if std::thread::panicking() {
+            self.0.wake_self(); // the background thread ends the cycle
         }
     }
 }

@@ -296,10 +296,11 @@ impl Comm {
     }
 
     /// The same communicator once more, with messages of its own.
-    pub(crate) fn duplicate(&self) -> Started<Box<RawComm>> {
-        let mut copy = Box::new(RawComm(0));
-        let place: *mut RawComm = &mut *copy;
-        // SAFETY: the box is kept by the request.
+    pub(crate) fn duplicate(&self) -> Started<Vec<RawComm>> {
+        // Not a `Box`, which may not move while MPI has a pointer to its memory.
+        let mut copy = vec![RawComm(0)];
+        let place = copy.as_mut_ptr();
+        // SAFETY: the vector is kept by the request.
         self.pending("MPI_Comm_idup", copy, |request| unsafe {
             (self.table.duplicate)(self.raw, place, request)
         })

@@ -49,7 +49,7 @@ impl Session {
     ///
     /// # Errors
     /// MPI's.
-    pub(crate) fn duplicate(&self, comm: &Comm) -> Result<Pending<Box<RawComm>>, MpiError> {
+    pub(crate) fn duplicate(&self, comm: &Comm) -> Result<Pending<Vec<RawComm>>, MpiError> {
         comm.duplicate()
     }
 
@@ -57,10 +57,9 @@ impl Session {
     ///
     /// # Errors
     /// MPI's.
-    #[allow(clippy::boxed_local)] // MPI has written to the box
-    pub(crate) fn duplicated(&self, raw: Box<RawComm>) -> Result<Comm, MpiError> {
+    pub(crate) fn duplicated(&self, raw: &[RawComm]) -> Result<Comm, MpiError> {
         // SAFETY: made just now, and never freed.
-        unsafe { Comm::new(self.table, *raw) }
+        unsafe { Comm::new(self.table, raw[0]) }
     }
 
     /// Makes a communicator of `members` of `comm`, all of whom are about to make this call: it

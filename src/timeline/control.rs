@@ -4,7 +4,7 @@
 //! started with the first recording, writes the events of the tracks to the files.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
@@ -220,8 +220,10 @@ impl Timeline {
 
     /// Wakes the writer, unless it has been woken already.
     pub(super) fn ring_bell(&self) {
-        if !self.shared.rung.load(Ordering::Relaxed) {
-            self.shared.rung.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `Writer::run`: either that thread sees what was written before
+        // this call, or this one sees that it has looked.
+        fence(Ordering::SeqCst);
+        if !self.shared.rung.swap(true, Ordering::Relaxed) {
             self.wake();
         }
     }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -90,7 +90,8 @@ impl Writer {
     /// Runs until [`Command::Finish`] arrives.
     pub(super) fn run(mut self) {
         loop {
-            self.shared.rung.store(false, Ordering::Release);
+            self.shared.rung.store(false, Ordering::Relaxed);
+            fence(Ordering::SeqCst); // see `ring_bell`
             while let Ok(command) = self.commands.try_recv() {
                 if self.apply(command) {
                     return suspended::keep(self.documents);

@@ -225,7 +225,7 @@ pub(crate) trait Doorbell: Send + Sync {
     /// Sleeps until `park` ends; returns at once if the number of wake-ups differs from `seen`.
     fn park(&self, role: Role, seen: u32, park: Park);
 
-    /// Wakes this rank's own sleeper.
+    /// Wakes this rank's own sleepers, of either role.
     fn wake_self(&self);
 
     /// Announces that a driver has arrived, or that one of those that have has left.

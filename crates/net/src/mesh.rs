@@ -221,6 +221,11 @@ impl Mesh {
         Ok(has_moved)
     }
 
+    /// Whether the last turn left something to be read, because it had read much from one connection.
+    pub fn has_more(&self) -> bool {
+        !self.core.borrow().readable.is_empty()
+    }
+
     /// Sends the messages that operations have begun to send, as far as that does not block; each
     /// turn does so too. Messages of several operations to one rank leave together.
     pub fn flush(&self) {

@@ -80,7 +80,10 @@ pub(super) fn later(pending: Pending, future: Future) {
             let _ = sender.send(job); // the thread has just begun to receive
             *jobs = Some(sender);
         }
-        Err(_) => job.1.complete(job.0.finish()),
+        Err(_) => {
+            drop(jobs); // others need not wait for this operation
+            job.1.complete(job.0.finish());
+        }
     }
 }
 

@@ -294,18 +294,18 @@ fn run_submit(call: &Arc<Call>, execution: &Execution<'_>) -> Result<(), Failure
 }
 
 fn run_wait(marks_step: bool, execution: &Execution<'_>) -> Result<(), Failure> {
-    let mut taken = Vec::new();
-    for index in 0..execution.inputs() {
-        let token = execution.input(index)?.integers()?;
-        let &[token] = token.as_slice() else {
-            return Err(Failure::internal("a token is one number"));
-        };
-        taken.push(take(token));
-    }
+    let token = |index| match execution.input(index)?.integers()?.as_slice() {
+        &[token] => Ok(token),
+        _ => Err(Failure::internal("a token is one number")),
+    };
+    // All of them before the first operation is taken, whose tensors would be lost with an error.
+    let tokens: Vec<i64> = (0..execution.inputs())
+        .map(token)
+        .collect::<Result<_, _>>()?;
     let mut output = 0;
     let mut outcome = Ok(());
-    for pending in taken {
-        let one = match pending {
+    for token in tokens {
+        let one = match take(token) {
             None => Err(Failure::internal(
                 "no operation is in flight for this token: the job was left, or the gradients were waited for twice",
             )),

@@ -31,8 +31,10 @@ impl Handler {
                 return Ok("tuning ends; the settings in force stay".to_owned());
             }
             Command::Set(change) => {
-                let ticket = controls.set(change)?;
-                self.shared.page_changes_settings();
+                // Before they may be in force.
+                self.shared.page_changes_settings(true);
+                let set = controls.set(change);
+                let ticket = set.inspect_err(|_| self.shared.page_changes_settings(false))?;
                 ("requested of all ranks".to_owned(), ticket)
             }
             Command::StartTimeline { path } => {

@@ -89,8 +89,8 @@ impl Shared {
     }
 
     /// The page has requested other settings.
-    pub(super) fn page_changes_settings(&self) {
-        self.changes_settings.store(true, Ordering::Relaxed);
+    pub(super) fn page_changes_settings(&self, does: bool) {
+        self.changes_settings.store(does, Ordering::Relaxed);
     }
 
     /// Whether the change of settings that has come into force is the page's.

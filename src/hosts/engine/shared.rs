@@ -74,6 +74,8 @@ pub(super) struct Shared {
     sleepers: AtomicUsize,
     /// Something that a task reads has changed since a caller that drives last looked.
     is_hinted: AtomicBool,
+    /// A caller that drives waits for the operating system, or is about to.
+    is_asleep: AtomicBool,
     /// For them: the tasks are free, or one has ended.
     news: Condvar,
     /// For the engine's thread.
@@ -99,6 +101,7 @@ impl Shared {
             }),
             sleepers: AtomicUsize::new(0),
             is_hinted: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
             news: Condvar::new(),
             call: Condvar::new(),
             waker,
@@ -121,7 +124,11 @@ impl Shared {
     /// Reports a command that may wait until the engine's thread has rested.
     pub(super) fn hint(&self) {
         self.is_hinted.store(true, Ordering::Release);
-        if lock(&self.state).background != Background::Resting {
+        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or that one the hint.
+        fence(Ordering::SeqCst);
+        if self.is_asleep.load(Ordering::Relaxed)
+            || lock(&self.state).background != Background::Resting
+        {
             self.waker.wake();
         }
     }
@@ -268,7 +275,7 @@ impl Turn<'_> {
                 has_moved |= match (has_glanced, spins) {
                     (true, _) => self.tasks().glance(),
                     (false, true) => self.tasks().turn(Duration::ZERO),
-                    (false, false) => self.tasks().turn(deadline - now),
+                    (false, false) => self.sleep(deadline - now),
                 };
                 if has_moved {
                     quiet_since = now;
@@ -279,6 +286,18 @@ impl Turn<'_> {
                 }
             }
         }
+    }
+
+    /// Sends and receives after waiting for at most `timeout`, unless there is a hint.
+    fn sleep(&mut self, timeout: Duration) -> bool {
+        let shared = self.shared;
+        shared.is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_hinted = shared.is_hinted.load(Ordering::Relaxed);
+        let timeout = if is_hinted { Duration::ZERO } else { timeout };
+        let has_moved = self.tasks().turn(timeout);
+        shared.is_asleep.store(false, Ordering::Relaxed);
+        has_moved
     }
 
     /// Drives until nothing happens any more without waiting; returns whether the engine is to end.
@@ -320,6 +339,12 @@ impl Drop for Turn<'_> {
         state.thread = None;
         state.has_ended |= tasks.is_none();
         let ends = tasks.as_ref().is_none_or(|Portable(tasks)| tasks.ends());
+        // What was not read yet is no event for the thread that waits for the operating system.
+        if let Some(Portable(tasks)) = &tasks
+            && tasks.has_more()
+        {
+            self.shared.waker.wake();
+        }
         state.tasks = tasks;
         if ends || state.is_called || state.background == Background::Relieved {
             self.shared.call.notify_one();

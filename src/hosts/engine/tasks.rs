@@ -107,6 +107,14 @@ impl Tasks {
         self.moved(Mesh::glance)
     }
 
+    /// Whether a turn over TCP left something to be read.
+    pub(super) fn has_more(&self) -> bool {
+        match self.world.carrier() {
+            Carrier::Tcp(mesh) => mesh.has_more(),
+            Carrier::Mpi(_) => false,
+        }
+    }
+
     fn moved(&self, turn: impl FnOnce(&Mesh) -> Result<bool, NetError>) -> bool {
         let Carrier::Tcp(mesh) = self.world.carrier() else {
             return false;

@@ -143,7 +143,7 @@ async fn duplicate(world: &World, comm: &Comm) -> Result<CommId, CommError> {
     let mut copy = session.duplicate(comm.as_mpi())?;
     loop {
         if let Some(raw) = copy.test()? {
-            let copy = session.duplicated(raw)?;
+            let copy = session.duplicated(&raw)?;
             return Ok(world.add(|moved| Comm::over_mpi(copy, moved)));
         }
         crate::hosts::engine::turn().await;

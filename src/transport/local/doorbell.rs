@@ -4,8 +4,8 @@
 //! tells which of its threads sleep. No system call is made to wake a rank that is awake. A rank
 //! may have two sleepers, the cycle thread and a driver (a caller that runs the cycle from inside
 //! `wait`); both sleep on the same word, with one bit each. While a driver is present, it receives
-//! all wake-ups. When it leaves, it passes on the requests that no cycle has answered: after a lost
-//! ring, the ringing rank would wait in the exchange for ever.
+//! the calls of other ranks. When it leaves, it passes on the requests that no cycle has answered:
+//! after a lost ring, the ringing rank would wait in the exchange for ever.
 //!
 //! No wake-up is lost, because a sleeper writes `parked` before the kernel compares `wakes`, and a
 //! waker writes `wakes` before it reads `parked`, each with a full fence between (Dekker's
@@ -28,6 +28,8 @@ use crate::transport::{Call, Doorbell, Park, Role, Start};
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
 /// The driver sleeps. Also its futex bit.
 const DRIVER_PARKED: NonZeroU32 = NonZeroU32::new(2).unwrap();
+/// Both futex bits.
+const BOTH_PARKED: NonZeroU32 = NonZeroU32::new(3).unwrap();
 /// The background thread sleeps while a caller runs the cycle: callers that are about to wait need
 /// not wake it.
 const BACKGROUND_DRIVEN: u32 = 4;
@@ -62,9 +64,6 @@ pub(crate) struct LocalDoorbell<R = View<AtomicU64>, B = View<Bell>> {
     bells: B,
     /// Last cycle that this rank has entered: it answers every ring up to it.
     entered: Arc<AtomicU64>,
-    /// Number of calls of `wake_self`, and its value when the driver arrived.
-    own_wakes: AtomicU32,
-    own_wakes_before: AtomicU32,
     /// Time that a driver spins before it sleeps.
     spin: Duration,
 }
@@ -88,8 +87,6 @@ where
             rung,
             bells,
             entered,
-            own_wakes: AtomicU32::new(0),
-            own_wakes_before: AtomicU32::new(0),
             spin,
         }
     }
@@ -124,17 +121,6 @@ where
         self.mine().wakes.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         rouse(self.mine(), call);
-    }
-
-    /// Whether a request is pending that only a later cycle, or a check of the queue, can answer.
-    fn unanswered(&self) -> bool {
-        let entered = self.entered.load(Ordering::Acquire);
-        self.rung() > entered || self.all_eager(entered + 1) || self.own_waked()
-    }
-
-    /// Whether `wake_self` was called while the driver was present.
-    fn own_waked(&self) -> bool {
-        self.own_wakes.load(Ordering::Relaxed) != self.own_wakes_before.load(Ordering::Relaxed)
     }
 
     /// Spins until `wakes` differs from `seen`, at most for the driver's spin time; returns whether
@@ -242,15 +228,18 @@ where
     }
 
     fn wake_self(&self) {
-        self.own_wakes.fetch_add(1, Ordering::Relaxed);
-        self.wake_mine(Call::Urgent);
+        let bell = self.mine();
+        bell.wakes.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // Whichever sleeps: a driver that is still present may not look again before it leaves.
+        if bell.parked.load(Ordering::Relaxed) & BOTH_PARKED.get() != 0 {
+            futex_wake_bits(&bell.wakes, BOTH_PARKED);
+        }
     }
 
     fn present(&self, driver: bool) {
         let parked = &self.mine().parked;
         if driver {
-            self.own_wakes_before
-                .store(self.own_wakes.load(Ordering::Relaxed), Ordering::Relaxed);
             parked.fetch_add(DRIVER_PRESENT, Ordering::Relaxed);
             return;
         }
@@ -259,10 +248,11 @@ where
         // background thread.
         fence(Ordering::SeqCst);
         // The background thread may be about to sleep, having found the cycle locked.
-        if self.unanswered() {
-            let urgent =
-                self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);
-            self.wake_mine(if urgent { Call::Urgent } else { Call::Ring });
+        let entered = self.entered.load(Ordering::Acquire);
+        if self.all_eager(entered + 1) {
+            self.wake_mine(Call::Urgent);
+        } else if self.rung() > entered {
+            self.wake_mine(Call::Ring);
         }
     }
 }

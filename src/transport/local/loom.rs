@@ -182,6 +182,45 @@ fn loom_a_driver_that_leaves_wakes_the_background_that_found_the_cycle_locked() 
     });
 }
 
+/// As in the engine, where a shutdown ends the cycle and then wakes the thread that is to return.
+#[test]
+fn loom_a_rank_that_wakes_itself_wakes_the_background_although_drivers_come_and_go() {
+    for drivers in [1, 2] {
+        model(move || {
+            let [bell, _] = bells();
+            let has_ended = Arc::new(Mutex::new(false));
+            let driving: Vec<_> = (0..drivers)
+                .map(|_| {
+                    let (bell, cycle) = (Arc::clone(&bell), Arc::clone(&has_ended));
+                    thread::spawn(move || {
+                        if let Ok(driven) = cycle.try_lock() {
+                            bell.present(true);
+                            drop(driven);
+                            bell.present(false);
+                        }
+                    })
+                })
+                .collect();
+            let (own, cycle) = (Arc::clone(&bell), Arc::clone(&has_ended));
+            let ending = thread::spawn(move || {
+                *cycle.lock().unwrap() = true;
+                own.wake_self();
+            });
+            loop {
+                let seen = bell.wakes();
+                if has_ended.try_lock().is_ok_and(|has_ended| *has_ended) {
+                    break;
+                }
+                bell.park(Role::Background, seen, Park::Idle(None));
+            }
+            ending.join().unwrap();
+            driving
+                .into_iter()
+                .for_each(|driver| driver.join().unwrap());
+        });
+    }
+}
+
 #[test]
 fn loom_of_two_eager_ranks_the_last_wakes_the_first() {
     model(|| {

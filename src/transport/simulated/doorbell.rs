@@ -17,12 +17,10 @@ pub(super) struct Bell {
     wakes: u32,
     /// Highest cycle that the member would start at once.
     eager: u64,
-    driver_present: bool,
+    /// Number of drivers that are present: the next one may come before the last one has left.
+    drivers: u32,
     background: Option<Sleeper>,
     driver: Option<Sleeper>,
-    /// Number of calls of `wake_self`, and its value when the driver arrived.
-    own_wakes: u32,
-    own_wakes_before: u32,
 }
 
 struct Sleeper {
@@ -43,10 +41,9 @@ impl Bell {
     /// Wakes the responsible sleeper, if there is one.
     fn wake(&mut self, call: Call) {
         self.wakes = self.wakes.wrapping_add(1);
-        let hearer = if self.driver_present {
-            Role::Driver
-        } else {
-            Role::Background
+        let hearer = match self.drivers {
+            0 => Role::Background,
+            _ => Role::Driver,
         };
         if let Some(sleeper) = self.sleeper(hearer) {
             sleeper.roused |= call.wakes(sleeper.paced, sleeper.driven);
@@ -151,8 +148,11 @@ impl Doorbell for SimulatedDoorbell {
 
     fn wake_self(&self) {
         let bell = &mut lock(&self.set.state).seats[self.rank].bell;
-        bell.own_wakes = bell.own_wakes.wrapping_add(1);
-        bell.wake(Call::Urgent);
+        bell.wakes = bell.wakes.wrapping_add(1);
+        let sleepers = [&mut bell.background, &mut bell.driver];
+        for sleeper in sleepers.into_iter().flatten() {
+            sleeper.roused = true;
+        }
     }
 
     fn present(&self, driver: bool) {
@@ -161,15 +161,16 @@ impl Doorbell for SimulatedDoorbell {
         let entered = state.seats[self.rank].published;
         let eager = state.all_eager(entered + 1);
         let bell = &mut state.seats[self.rank].bell;
-        bell.driver_present = driver;
         if driver {
-            bell.own_wakes_before = bell.own_wakes;
+            bell.drivers += 1;
             return;
         }
+        bell.drivers -= 1;
         // Requests that no cycle has answered are passed on to the background thread.
-        let urgent = eager || bell.own_wakes != bell.own_wakes_before;
-        if bell.background.is_some() && (urgent || rung > entered) {
-            bell.wake(if urgent { Call::Urgent } else { Call::Ring });
+        if eager {
+            bell.wake(Call::Urgent);
+        } else if rung > entered {
+            bell.wake(Call::Ring);
         }
     }
 }

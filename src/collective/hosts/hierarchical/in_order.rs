@@ -297,10 +297,11 @@ impl HierarchicalCollective {
             let began = Instant::now();
             let mut sent = Stream::default();
             sent.push(of_host.as_ptr(), std::ptr::null_mut(), bytes * here);
+            let place = all.as_mut_ptr();
             let received = lane.hosts.iter().map(|&host| {
                 let mut stream = Stream::default();
                 let length = bytes * self.map.hosts[host].len();
-                stream.push(std::ptr::null(), all[begins[host]..].as_mut_ptr(), length);
+                stream.push(std::ptr::null(), place.wrapping_add(begins[host]), length);
                 stream
             });
             let received = received.collect();
