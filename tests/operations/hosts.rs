@@ -373,6 +373,40 @@ fn a_chain_of_hosts_uses_its_buffers_again() {
 }
 
 #[test]
+fn hierarchical_operations_use_their_buffers_again() {
+    const MIB: usize = 1 << 20;
+    on_hosts(
+        "hosts::hierarchical_operations_use_their_buffers_again",
+        "aabb",
+        &[],
+        |context| {
+            if context.rank() == 0 {
+                let change = PartialSettings {
+                    hierarchical_allreduce: Some(true),
+                    hierarchical_allgather: Some(true),
+                    ..PartialSettings::default()
+                };
+                context.set_settings(change).expect("rank 0 may");
+            }
+            let run = |times: usize| {
+                for _ in 0..times {
+                    let own = vec![1.0_f32; 4 * MIB / size_of::<f32>()];
+                    let sum = context.allreduce("sum", own.clone(), ReduceOp::Sum);
+                    let rows = context.allgather("rows", own, &[MIB]);
+                    sum.expect("in").wait().expect("out");
+                    rows.expect("in").wait().expect("out");
+                }
+            };
+            run(10);
+            let before = resident_bytes();
+            run(30);
+            let more = resident_bytes().saturating_sub(before);
+            assert!(more < 64 * MIB, "{} MiB more", more / MIB);
+        },
+    );
+}
+
+#[test]
 fn the_timeline_names_the_stages_as_horovod_does() {
     if !has_hosts() {
         return;

@@ -106,7 +106,7 @@ pub(crate) struct HostsCollective {
     pipeline: &'static Pipeline,
     /// Number of the batch, which distinguishes the messages of two batches in flight.
     serial: u16,
-    /// Staging buffers, kept to reuse their memory; empty while the engine uses them.
+    /// Staging buffers of all operations.
     staging: Staging,
 }
 
@@ -140,29 +140,29 @@ impl HostsCollective {
         batch: Stream,
         reduction: &Reduction,
         ranks: usize,
-    ) -> Promise<Batch> {
+    ) -> Promise<Phases> {
         let reducer = Reducer::new(self.level, reduction, ranks);
         let present = (0..self.size).collect();
         self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
     }
 
     /// Starts `order` on the engine.
-    fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Batch>
+    fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Phases>
     where
-        F: Future<Output = Result<Batch, CommError>> + 'static,
+        F: Future<Output = Result<Phases, CommError>> + 'static,
     {
         let work = self.work(order);
         self.job.engine.begin(work)
     }
 
-    /// Converts `order` to a future for the engine, which gets the staging buffers.
+    /// Converts `order` to a future for the engine.
     fn work<F, O>(&mut self, order: O) -> impl FnOnce(Rc<World>) -> F + Send + 'static + use<F, O>
     where
-        F: Future<Output = Result<Batch, CommError>> + 'static,
+        F: Future<Output = Result<Phases, CommError>> + 'static,
         O: FnOnce(Job) -> F + Send + 'static,
     {
         let (data, pipeline) = (self.data, self.pipeline);
-        let staging = std::mem::take(&mut self.staging);
+        let staging = self.staging.clone();
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         move |world| {
@@ -188,27 +188,15 @@ impl HostsCollective {
         promise.keep(self.job.spin, &self.guard())
     }
 
-    /// Waits for an operation that was started.
-    fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
-        let (phases, staging) = self.wait(promise)?;
-        self.staging.join(staging);
-        Ok(phases)
-    }
-
     /// Runs `order` on the engine and waits for it.
     fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
     where
-        F: Future<Output = Result<Batch, CommError>> + 'static,
+        F: Future<Output = Result<Phases, CommError>> + 'static,
     {
         let work = self.work(order);
-        let (phases, staging) = self.job.engine.run(self.job.spin, &self.guard(), work)?;
-        self.staging.join(staging);
-        Ok(phases)
+        self.job.engine.run(self.job.spin, &self.guard(), work)
     }
 }
-
-/// Result of a batch: its phases, and the staging buffers, which are returned.
-type Batch = (Phases, Staging);
 
 /// State of a batch on the engine's thread.
 struct Job {
@@ -220,8 +208,8 @@ struct Job {
 }
 
 impl Job {
-    fn done(self) -> Batch {
-        (self.lap.phases(), self.staging)
+    fn done(self) -> Phases {
+        self.lap.phases()
     }
 }
 

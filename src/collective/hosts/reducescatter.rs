@@ -1,9 +1,10 @@
 //! Reducescatter between hosts: the first half of an allreduce, whose parts are the ranks' shares.
 
+use super::Job;
 use super::allreduce::reduce;
 use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
-use super::{Batch, Job};
+use crate::collective::Phases;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
 use ronde_net::{Parts, part_range};
@@ -40,7 +41,7 @@ pub(super) async fn reducescatter(
     shares: Vec<Stream>,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let (rank, size) = (job.comm.rank(), job.comm.size());
     let part = piece_bytes(size);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();

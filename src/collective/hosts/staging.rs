@@ -3,35 +3,33 @@
 #![allow(unsafe_code)] // copies from and to memory of the caller
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::collective::Phases;
 use crate::collective::stream::Stream;
+use crate::sync::lock;
 
-/// Buffers to be reused.
-#[derive(Debug, Default)]
+/// Buffers that are reused by the operations of one collective, several of which may be under way: as
+/// many as were in use at once. A copy has the same buffers.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Staging {
-    free: Vec<Vec<u8>>,
+    free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Staging {
     /// Takes a buffer of at least `bytes` bytes.
-    pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let mut buffer = self.free.pop().unwrap_or_default();
+    pub(super) fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut buffer = lock(&self.free).pop().unwrap_or_default();
         if buffer.len() < bytes {
             buffer.resize(bytes, 0);
         }
         buffer
     }
 
-    /// Adds all buffers of `other`.
-    pub(super) fn join(&mut self, other: Self) {
-        self.free.extend(other.free);
-    }
-
     /// Returns a buffer for reuse.
-    pub(super) fn give(&mut self, buffer: Vec<u8>) {
-        self.free.push(buffer);
+    pub(super) fn give(&self, buffer: Vec<u8>) {
+        lock(&self.free).push(buffer);
     }
 }
 

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 use ronde_net::simulated::Network;
 
 use super::staging::{Lap, Staging};
-use super::{Batch, Job, allreduce, reducescatter, transfer};
-use crate::collective::Reduction;
+use super::{Job, allreduce, reducescatter, transfer};
 use crate::collective::kernels::{Level, Reducer};
 use crate::collective::stream::Stream;
+use crate::collective::{Phases, Reduction};
 use crate::hosts::{Comm, CommError};
 use crate::tensor::{Dtype, ReduceOp, Span};
 
@@ -19,7 +19,7 @@ const SEEDS: u64 = 40;
 /// Polls and deliveries after which a run counts as stuck.
 const STEPS_MAX: usize = 2_000_000;
 
-type Run = Pin<Box<dyn Future<Output = Result<Batch, CommError>>>>;
+type Run = Pin<Box<dyn Future<Output = Result<Phases, CommError>>>>;
 
 fn job(network: &std::rc::Rc<Network>, rank: usize, serial: u16) -> Job {
     Job {

@@ -2,7 +2,8 @@
 
 use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
-use super::{Batch, CHUNK_BYTES, Job};
+use super::{CHUNK_BYTES, Job};
+use crate::collective::Phases;
 use crate::collective::stream::Stream;
 use ronde_net::{Parts, part_range};
 
@@ -14,7 +15,7 @@ pub(super) async fn broadcast(
     mut job: Job,
     batch: Stream,
     root: usize,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let bytes = batch.bytes();
     let chunk = |round: usize| part_range(round, CHUNK_BYTES, bytes);
     let begin = |job: &mut Job, round: usize| {
@@ -130,7 +131,7 @@ pub(super) async fn allgather(
     own: Stream,
     all: Vec<Stream>,
     part: usize,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
     let begin = |job: &mut Job, round: usize| {
         let parts = parts(&all, round, part);
@@ -161,7 +162,7 @@ pub(super) async fn alltoall(
     sent: Vec<Stream>,
     received: Vec<Stream>,
     longest: usize,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let part = piece_bytes(job.comm.size());
     let begin = |job: &mut Job, round: usize| {
         let (to, from) = (parts(&sent, round, part), parts(&received, round, part));

@@ -13,10 +13,11 @@ use std::rc::Rc;
 
 use ronde_net::part_range;
 
+use super::super::Job;
 use super::super::lent::Lent;
-use super::super::{Batch, Job};
 use super::cut::Cut;
 use super::{chunk_bytes, tag};
+use crate::collective::Phases;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
 use crate::hosts::{CommError, Pending, turn};
@@ -79,7 +80,7 @@ pub(super) async fn allreduce(
     lent: Lent,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let (bytes, in_flight) = (batch.bytes(), job.pipeline.flights);
     let chunk = chunk_bytes(&job, bytes);
     let mut ranges = (0..bytes.div_ceil(chunk)).map(|index| part_range(index, chunk, bytes));

@@ -12,7 +12,8 @@ use std::rc::Rc;
 
 use super::lent::Lent;
 use super::staging::{copy_in, copy_out};
-use super::{Batch, Job, PART_BYTES_MIN, TINY_BYTES};
+use super::{Job, PART_BYTES_MIN, TINY_BYTES};
+use crate::collective::Phases;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
 use crate::hosts::CommError;
@@ -28,7 +29,7 @@ pub(super) async fn allreduce(
     batch: Stream,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     if bytes == 0 {
         return Ok(job.done());
@@ -83,7 +84,7 @@ async fn tiny(
     batch: Stream,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));
     job.lap.file(

@@ -16,8 +16,9 @@ use ronde_net::part_range;
 
 use super::super::lent::Lent;
 use super::super::staging::copy_in;
-use super::super::{Batch, Job, Pipeline};
+use super::super::{Job, Pipeline};
 use super::tag;
+use crate::collective::Phases;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
 use crate::hosts::{CommError, Pending, turn};
@@ -64,7 +65,7 @@ pub(super) async fn allreduce(
     batch: Rc<Stream>,
     lent: Option<Lent>,
     reducer: Reducer,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let bytes = batch.bytes();
     let chunk = PIPELINE.chunk_bytes(bytes);
     let mut ranges = (0..bytes.div_ceil(chunk)).map(|index| part_range(index, chunk, bytes));

@@ -13,9 +13,10 @@ use std::rc::Rc;
 use ronde_net::part_range;
 
 use super::super::staging::{copy_in, copy_out};
-use super::super::{Batch, Job, Pipeline};
+use super::super::{Job, Pipeline};
 use super::cut::Cut;
 use super::{chunk_bytes, tag};
+use crate::collective::Phases;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
 use crate::hosts::{CommError, Pending, turn};
@@ -47,7 +48,7 @@ pub(super) async fn allreduce(
     batch: Rc<Stream>,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, CommError> {
+) -> Result<Phases, CommError> {
     let (bytes, rank, size) = (batch.bytes(), job.comm.rank(), job.comm.size());
     let Pipeline { flights, .. } = *job.pipeline;
     let chunk = chunk_bytes(&job, bytes);

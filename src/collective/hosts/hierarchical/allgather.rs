@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::super::{Batch, transfer};
+use super::super::transfer;
 use super::{HierarchicalCollective, LAG, Map, PART_ALIGN, PART_BYTES, Pieces, add, overlap};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases};
@@ -118,7 +118,7 @@ impl Plan {
 /// Window that is being exchanged between hosts.
 struct Flight {
     /// Dropped before the parts, which the operation borrows.
-    promise: Option<Promise<Batch>>,
+    promise: Option<Promise<Phases>>,
     /// Part of every host's window that this rank's lane carries, in host order.
     parts: Vec<Vec<u8>>,
     round: usize,

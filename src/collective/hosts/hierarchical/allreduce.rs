@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::super::Batch;
 use super::{HierarchicalCollective, LAG, PART_BYTES, add};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases, Reduction};
@@ -27,7 +26,7 @@ use crate::tensor::{Dtype, ReduceOp, Span};
 /// Chunk that is being reduced between hosts.
 struct Flight {
     /// Dropped before the part, which the operation borrows.
-    promise: Option<Promise<Batch>>,
+    promise: Option<Promise<Phases>>,
     part: Vec<u8>,
     range: Range<usize>,
 }

@@ -36,7 +36,7 @@ impl InterNode for HierarchicalCollective {
 
     fn keep(&mut self) -> Result<(), Error> {
         match (self.lent.pop_front(), self.lane.as_mut()) {
-            (Some(promise), Some(lane)) => lane.collective.keep(promise).map(drop),
+            (Some(promise), Some(lane)) => lane.collective.wait(promise).map(drop),
             _ => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Batch, HostsCollective, PART_ALIGN, TINY_BYTES};
+use super::{HostsCollective, PART_ALIGN, TINY_BYTES};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
 use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction};
@@ -84,7 +84,7 @@ pub(crate) struct HierarchicalCollective {
     /// Buffers of parts between the host and the lane; kept to reuse their memory.
     buffers: Vec<Vec<u8>>,
     /// Transfers in flight of the inter-node stage for tensors on GPUs.
-    lent: VecDeque<Promise<Batch>>,
+    lent: VecDeque<Promise<Phases>>,
 }
 
 impl HierarchicalCollective {
@@ -163,10 +163,10 @@ impl HierarchicalCollective {
     }
 
     /// Waits for the operation in flight of this rank's lane, if it has a lane.
-    fn keep(&mut self, promise: Option<Promise<Batch>>, phases: &mut Phases) -> Result<(), Error> {
+    fn keep(&mut self, promise: Option<Promise<Phases>>, phases: &mut Phases) -> Result<(), Error> {
         if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
             let began = Instant::now();
-            lane.collective.keep(promise)?;
+            lane.collective.wait(promise)?;
             phases.wait_ns += began.elapsed().as_nanos() as u64;
         }
         Ok(())
