@@ -292,7 +292,10 @@ pub(crate) fn shutdown(py: Python<'_>) {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(context); // operations in other threads hold their own reference
+        // Operations in other threads hold their own reference, and end with an error.
+        if let Some(context) = context {
+            context.shutdown();
+        }
     });
     logging::flush(py);
 }

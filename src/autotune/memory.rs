@@ -5,14 +5,14 @@
 
 use std::sync::Mutex;
 
-use ronde_tuner::{Match, STATE_MODEL, State};
+use ronde_tuner::{Match, State};
 use serde::{Deserialize, Serialize};
 
 use super::store::{Key, is_of_job};
 use crate::sync::lock;
 
 /// Version of the text.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// States kept: an elastic job has a few sizes, and steps of a few signatures.
 const STATES_MAX: usize = 16;
 /// Largest text: states have some kilobytes each.
@@ -22,7 +22,7 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     ronde_tuner_memory: VERSION,
     revision: 0,
     contests: 0,
-    stopped: Vec::new(),
+    stopped: false,
     states: Vec::new(),
 });
 
@@ -33,9 +33,8 @@ struct Memory {
     revision: u64,
     /// Comparisons that the job's tuners have begun: they share one error.
     contests: u32,
-    /// Models of the searches that the user has stopped.
-    #[serde(default)]
-    stopped: Vec<String>,
+    /// Whether the user has stopped tuning.
+    stopped: bool,
     states: Vec<State>,
 }
 
@@ -62,20 +61,16 @@ pub(super) fn count_contests(contests: u32) {
     }
 }
 
-/// Takes note that the user has stopped tuning the model of this key.
-pub(super) fn stop(key: &Key) {
+/// Takes note that the user has stopped tuning.
+pub(super) fn stop() {
     let mut memory = lock(&MEMORY);
     memory.revision += 1;
-    memory.stopped.extend(key.get(STATE_MODEL).cloned());
-    let surplus = memory.stopped.len().saturating_sub(STATES_MAX);
-    memory.stopped.drain(..surplus);
+    memory.stopped = true;
 }
 
-/// Whether the user has stopped tuning the model of this key.
-pub(super) fn is_stopped(key: &Key) -> bool {
-    let memory = lock(&MEMORY);
-    key.get(STATE_MODEL)
-        .is_some_and(|model| memory.stopped.contains(model))
+/// Whether the user has stopped tuning.
+pub(super) fn is_stopped() -> bool {
+    lock(&MEMORY).stopped
 }
 
 /// Comparisons that the tuners of this process have begun.
@@ -124,8 +119,7 @@ pub fn learn(text: &str) -> Result<(), String> {
         return Err(format!("{} bytes, more than {TEXT_BYTES_MAX}", text.len()));
     }
     let theirs: Memory = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let most = theirs.states.len().max(theirs.stopped.len());
-    if theirs.ronde_tuner_memory != VERSION || most > STATES_MAX {
+    if theirs.ronde_tuner_memory != VERSION || theirs.states.len() > STATES_MAX {
         let (version, count) = (theirs.ronde_tuner_memory, theirs.states.len());
         return Err(format!("version {version} with {count} states"));
     }
@@ -154,14 +148,14 @@ mod tests {
         let text = |version: u32, states: &str| {
             let revision = revision() + 1000; // other tests change it meanwhile
             format!(
-                r#"{{"ronde_tuner_memory":{version},"revision":{revision},"contests":0,"states":[{states}]}}"#
+                r#"{{"ronde_tuner_memory":{version},"revision":{revision},"contests":0,"stopped":false,"states":[{states}]}}"#
             )
         };
         assert!(learn("nonsense").is_err());
-        assert!(learn(&text(2, "")).unwrap_err().contains("version 2"));
-        let error = learn(&text(1, &state(-1.0))).unwrap_err();
+        assert!(learn(&text(1, "")).unwrap_err().contains("version 1"));
+        let error = learn(&text(2, &state(-1.0))).unwrap_err();
         assert!(error.contains("sample 0 has step_ms -1"), "{error}");
         let many = vec![state(1.0); 17].join(",");
-        assert!(learn(&text(1, &many)).unwrap_err().contains("17 states"));
+        assert!(learn(&text(2, &many)).unwrap_err().contains("17 states"));
     }
 }

@@ -255,8 +255,7 @@ impl Autotune {
         }
         self.keep_spent(contests);
         // The user's stop holds for the whole job.
-        let key = signature.map(|signature| self.store.key(signature, &self.facts));
-        if self.knobs.resets > 0 && key.is_some_and(|key| memory::is_stopped(&key)) {
+        if self.knobs.resets > 0 && memory::is_stopped() {
             self.given_up = true;
             self.progress.stay_stopped();
         }
@@ -286,13 +285,9 @@ impl Autotune {
         }
         // After a reset of the job the setting is in force again, without a search.
         if let Some(signature) = self.search.signature {
-            let key = self.store.key(signature, &self.facts);
-            memory::stop(&key);
-            self.keep(key, false);
+            self.keep(self.store.key(signature, &self.facts), false);
         }
-        for signature in self.others.iter().filter_map(|other| other.signature) {
-            memory::stop(&self.store.key(signature, &self.facts));
-        }
+        memory::stop();
         self.given_up = true;
         self.tell(&format!(
             "stopped on request; fusion {} stays",

@@ -91,10 +91,20 @@ impl Job {
         if backend.name() == "tcp" {
             knobs.backend = knobs::Backend::Tcp; // for the tuner: other settings suit MPI
         }
-        let timeline = Timeline::new(
-            Options::new(&knobs, &identity, backend.name(), settings),
-            &*clock,
-        )?;
+        let options = Options::new(&knobs, &identity, backend.name(), settings);
+        let timeline = match Timeline::new(options.clone(), &*clock) {
+            // As for metrics and the page.
+            Err(error) if knobs.resets > 0 => {
+                tracing::warn!("{error}; the job goes on without it");
+                let options = Options {
+                    path: None,
+                    byteps: None,
+                    ..options
+                };
+                Timeline::new(options, &*clock)?
+            }
+            timeline => timeline?,
+        };
         Ok(Self {
             init: match knobs.elastic_socket {
                 // All ranks of an elastic job count the same resets. Nothing is kept for each.

@@ -248,11 +248,7 @@ impl Context {
     /// Waits up to 10 s for an operation that other ranks delay; the rank then leaves when that
     /// operation ends. Dropping the context does the same. Both block the thread; in asynchronous
     /// code, call this with `spawn_blocking`.
-    pub fn shutdown(mut self) {
-        self.leave();
-    }
-
-    fn leave(&mut self) {
+    pub fn shutdown(&self) {
         if fork::forked() {
             // A forked child: the threads, held locks and mappings belong to the parent and stay
             // unchanged.
@@ -290,7 +286,7 @@ impl Context {
 /// Leaves the job as [`shutdown`](Context::shutdown) does, and blocks the thread for as long.
 impl Drop for Context {
     fn drop(&mut self) {
-        self.leave();
+        self.shutdown();
     }
 }
 

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::liveness::CHECK_INTERVAL;
 use super::{Cycle, Due};
 use crate::clock::Nanos;
 use crate::error::Error;
@@ -231,7 +232,14 @@ impl Engine {
                     cycle.check_stalls_while_busy(now)?;
                     cycle.step(now).map(|()| Advance::Stepped)
                 }
-                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Park(Park::Pace(pace))),
+                Due::At(pace) | Due::Idle(Some(pace)) => {
+                    // A long cycle time does not put off the checks.
+                    let check = (pace > now + CHECK_INTERVAL)
+                        .then(|| cycle.check_liveness(now))
+                        .transpose()?
+                        .flatten();
+                    Ok(Advance::Park(Park::Pace(pace).until(check)))
+                }
                 Due::Idle(None) => cycle
                     .check_liveness(now)
                     .map(|next| Advance::Park(Park::Idle(next))),

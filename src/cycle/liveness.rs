@@ -9,7 +9,7 @@ use crate::observer::NoObserver;
 
 /// Interval of checks of the peers while work is pending but no cycle runs, and of checks for
 /// stalled tensors while cycles follow one another.
-const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Cycle {
     /// Requests a first cycle if clocks are to be compared: before anything else, for all process

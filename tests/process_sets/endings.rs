@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // forks, and kills its own process
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ronde::{Error, PeerError, ProcessSet, ReduceOp};
@@ -55,6 +56,33 @@ fn an_abort_ends_operations_that_wait_for_ranks_that_are_alive() {
     for (rank, outcome) in job.finish().iter().enumerate() {
         assert!(outcome.status.success(), "rank {rank}: {}", outcome.output);
     }
+}
+
+/// The other ranks learn at once that this one has left, though a thread still has its context.
+#[test]
+fn a_rank_leaves_while_a_thread_waits_for_the_others_to_make_a_set() {
+    let test = "endings::a_rank_leaves_while_a_thread_waits_for_the_others_to_make_a_set";
+    job(test, 2, || {
+        let context = Arc::new(dynamic());
+        sum(&context, "both", 1);
+        if context.rank() == 0 {
+            let of_thread = Arc::clone(&context);
+            let adds = std::thread::spawn(move || of_thread.add_process_set(&[0]));
+            std::thread::sleep(Duration::from_millis(300));
+            context.shutdown();
+            let error = adds
+                .join()
+                .expect("it ends")
+                .expect_err("this rank has left");
+            assert!(matches!(error, Error::ShutDown), "{error}");
+        } else {
+            let error = try_sum(&context, "of rank 1 alone", 1).expect_err("rank 0 leaves");
+            assert!(
+                matches!(error, Error::Peer(PeerError::Left { .. })),
+                "{error}"
+            );
+        }
+    });
 }
 
 #[test]

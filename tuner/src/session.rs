@@ -410,7 +410,7 @@ impl Session {
         };
         if self.retuned.is_some() {
             self.retune_steps = if verdict.chosen == self.tuner.start() {
-                2 * self.retune_steps
+                (2 * self.retune_steps).min(watch::RETUNE_STEPS_MAX)
             } else {
                 watch::RETUNE_STEPS
             };

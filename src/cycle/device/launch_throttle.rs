@@ -36,6 +36,7 @@ struct BatchMarks {
 impl LaunchThrottle {
     /// Records that a batch was launched.
     pub(super) fn launched(&mut self, launched: &Launched) {
+        self.forget_ended(); // a rank that has joined launches, and asks for nothing
         self.on_stream.push_back(BatchMarks {
             began: Arc::clone(&launched.began),
             ended: Arc::clone(&launched.ended),
@@ -85,15 +86,19 @@ impl LaunchThrottle {
     /// Whether the limit of launches in flight is reached. Device errors count as not busy; they
     /// are reported elsewhere.
     fn is_busy(&mut self) -> bool {
-        while let Some(first) = self.on_stream.front()
-            && !matches!(first.ended.has_come(), Ok(false))
-        {
-            self.on_stream.pop_front();
-        }
+        self.forget_ended();
         let first = self
             .on_stream
             .front()
             .filter(|_| self.on_stream.len() >= BATCHES);
         first.is_some_and(|first| matches!(first.began.has_come(), Ok(true)))
+    }
+
+    fn forget_ended(&mut self) {
+        while let Some(first) = self.on_stream.front()
+            && !matches!(first.ended.has_come(), Ok(false))
+        {
+            self.on_stream.pop_front();
+        }
     }
 }

@@ -22,7 +22,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::text::read_text;
+/// Bytes that are read to find the last row of a log: a row has some hundreds.
+const ROW_BYTES_MAX: u64 = 64 << 10;
 
 /// A log open for writing.
 #[derive(Debug)]
@@ -64,22 +65,36 @@ impl Log {
     /// # Errors
     /// As for [`create`](Self::create), and a file that cannot be read.
     pub fn resume<S: AsRef<str>>(path: &Path, columns: &[S]) -> io::Result<Self> {
-        let text = match read_text(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text?,
-        };
         let header = line(columns, columns.len())?;
-        let Some(rows) = text.strip_prefix(&header) else {
-            return Self::create(path, columns);
+        let header_bytes = header.len() as u64;
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Self::create(path, columns);
+            }
+            file => file?,
         };
-        let last = rows.split_inclusive('\n').next_back().unwrap_or_default();
+        let length = file.metadata()?.len();
+        let read = |from: u64, bytes: u64| {
+            let mut read = vec![0; bytes as usize];
+            file.read_exact_at(&mut read, from).map(|()| read)
+        };
+        if length < header_bytes || read(0, header_bytes)? != header.as_bytes() {
+            return Self::create(path, columns);
+        }
+        // Of a log of any length, the end is enough.
+        let rows_bytes = (length - header_bytes).min(ROW_BYTES_MAX);
+        let rows = read(length - rows_bytes, rows_bytes)?;
+        let last = rows.split_inclusive(|byte| *byte == b'\n').next_back();
+        let last = last.unwrap_or_default().to_vec();
+        let best_start = length - last.len() as u64;
         // The last row is the best one; after a kill during a write it may be cut off.
-        let best = if last.ends_with('\n') { last } else { "" };
+        let best = Some(last).filter(|last| last.ends_with(b"\n"));
+        let best = best.and_then(|best| String::from_utf8(best).ok());
         Ok(Self {
-            file: OpenOptions::new().write(true).open(path)?,
+            file,
             columns: columns.len(),
-            best_start: (text.len() - last.len()) as u64,
-            best: best.to_owned(),
+            best_start,
+            best: best.unwrap_or_default(),
         })
     }
 
@@ -208,6 +223,12 @@ mod tests {
         log.append(&["sample", "11"], &["best", "11"]).unwrap();
         let expected = "phase,ms\ndefault,12.5\nreset,\nsample,11\nbest,11\n";
         assert_eq!(text(), expected);
+        // A log of any length is continued.
+        let long = "sample,10\n".repeat(2 << 20);
+        std::fs::write(&path, format!("phase,ms\n{long}best,10\n")).unwrap();
+        let mut log = Log::resume(&path, &columns).unwrap();
+        log.append(&["sample", "9"], &["best", "9"]).unwrap();
+        assert!(text().ends_with("sample,10\nsample,10\nsample,9\nbest,9\n"));
         Log::resume(&path, &["others"]).unwrap();
         assert_eq!(text(), "others\n");
     }

@@ -15,6 +15,8 @@ use crate::{Action, Point, TunerConfig};
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a
 /// search ends with the setting that it began with.
 pub(super) const RETUNE_STEPS: u64 = 500;
+/// Most that it becomes.
+pub(super) const RETUNE_STEPS_MAX: u64 = 64_000;
 /// Least improvement for which such a search goes on, and least gain that starts its comparison, in
 /// log step time: most settings of an earlier search are still good.
 const IMPROVEMENT_AFTER_DRIFT: f64 = 0.015;
@@ -151,6 +153,7 @@ impl Session {
             return Action::Keep;
         }
         let reference = self.begin_anew(reason.to_owned(), self.config.tuner(), &self.seen());
+        self.retune_steps = RETUNE_STEPS; // what was fruitless was another job
         self.go_to(reference)
     }
 
