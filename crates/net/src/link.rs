@@ -27,7 +27,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A receiver reports what it has taken of the window in steps of this size.
 const CREDIT_BYTES: u64 = WINDOW_BYTES / 4;
 
-/// Most channels on which the other side sends. A process set has two, and none is removed.
+/// Most channels on which the other side sends. A process set has two, or four with hierarchical
+/// operations, and none is removed before the job ends.
 const CHANNELS_MAX: usize = 1 << 16;
 
 /// State of a connection.
