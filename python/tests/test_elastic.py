@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from ronde.common import process_sets
 from ronde.common.elastic import HostUpdateResult, ObjectState, State, notification_manager, run_fn
 from ronde.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -220,6 +221,20 @@ def test_ranks_with_different_states_are_told_the_difference(several):
         state = hvd.elastic.TorchState(**values)
         with pytest.raises(ValueError, match=text):
             run_fn(lambda state: pytest.fail("trained"), lambda: pytest.fail("joined again"))(state)
+
+
+def test_a_set_of_all_ranks_is_lost_if_the_next_attempt_to_join_has_fewer(hvd, monkeypatch):
+    monkeypatch.setenv("RONDE_ELASTIC_SOCKET", "unused")
+    everybody, pair = hvd.ProcessSet(range(3)), hvd.ProcessSet([0, 1])
+    monkeypatch.setenv("HOROVOD_SIZE", "3")
+    assert process_sets.remaining([everybody, pair]) == [pair]
+    assert everybody.process_set_id == 0
+    # Joining has failed, as a rank has ended.
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    assert process_sets.remaining([everybody, pair]) == []
+    assert (everybody.process_set_id, pair.process_set_id) == (None, 0)
+    with pytest.raises(ValueError, match="the job has only 2 ranks now"):
+        process_sets.size_of(everybody)
 
 
 class Squares(torch.utils.data.Dataset):

@@ -921,20 +921,41 @@ def test_a_default_device_that_is_not_that_of_the_model(hvd):
     assert model.embedding.weight.grad.is_sparse and model.embedding.weight.grad.device.type == "cpu"
 
 
-def test_a_rank_that_has_joined_before_its_first_step(several):
+@pytest.mark.parametrize("groups", [None, 1])
+def test_a_rank_that_has_joined_before_its_first_step(several, groups):
     hvd = several
-    weight = nn.Parameter(torch.zeros(3))
+    weights = [nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    named = [(str(number), weight) for number, weight in enumerate(weights)]
+    if hvd.rank() == 1:
+        named.reverse()
+    optimizer = torch.optim.SGD([weight for _, weight in named], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, named, groups=groups)
+
+    def check(expected):
+        optimizer.zero_grad()
+        (weights[0] + 2 * weights[1]).sum().backward()
+        optimizer.synchronize()
+        for number, weight in enumerate(weights, 1):
+            assert torch.allclose(weight.grad, torch.full((3,), number * expected))
+
+    if hvd.rank() > 0:
+        check((hvd.size() - 1) / hvd.size())
+    hvd.join()
+    for _ in range(2):  # with all ranks again, of which one has not compared its model yet
+        check(1.0)
+
+
+def test_models_that_differ_while_a_rank_has_joined(several):
+    hvd = several
+    if hvd.size() < 3:
+        pytest.skip("wants two ranks that have not joined")
+    weight = nn.Parameter(torch.zeros(hvd.rank() + 1))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
     if hvd.rank() > 0:
         weight.sum().backward()
-        optimizer.synchronize()
-        assert torch.allclose(weight.grad, torch.full((3,), (hvd.size() - 1) / hvd.size()))
+        with pytest.raises(ValueError, match="models of the ranks differ; .* a rank has joined"):
+            optimizer.synchronize()
     hvd.join()
-    for _ in range(2):  # with all ranks again, of which one has not compared its model yet
-        optimizer.zero_grad()
-        weight.sum().backward()
-        optimizer.synchronize()
-        assert torch.allclose(weight.grad, torch.ones(3))
 
 
 def test_arguments_that_make_no_sense(hvd):

@@ -2,7 +2,7 @@
 
 All ranks would wait for ever for a parameter that only some of them have. So the ranks first
 compare a digest of the descriptions of their parameters, in one small allreduce. Only if the
-digests differ, they exchange the descriptions to report the difference.
+digests differ, they exchange the descriptions to report the difference, unless a rank has joined.
 
 The operation is an allreduce of sums, as ranks that have joined take part in no other operation.
 The numbers x of n ranks are equal if and only if n times the sum of x² is the square of the sum of
@@ -74,11 +74,16 @@ def check_same_model(
     with lock(process_set):
         sums = operations.sums(numbers, NAME, process_set)
         ranks, sparse = sums[:2]
+        is_final = ranks == process_set.size()
         parts, squares = sums[2 : 2 + len(parts)], sums[2 + len(parts) :]
         if any(ranks * square != part * part for part, square in zip(parts, squares)):
-            of_ranks = operations.gather(dict(parameters), NAME, process_set)
-            raise ValueError(f"{_first_difference(of_ranks, process_set)}. {where}")
-    return Answer(is_final=ranks == process_set.size(), has_sparse=sparse > 0)
+            if is_final:
+                of_ranks = operations.gather(dict(parameters), NAME, process_set)
+                difference = _first_difference(of_ranks, process_set)
+            else:
+                difference = "the models of the ranks differ; where is unknown, as a rank has joined"
+            raise ValueError(f"{difference}. {where}")
+    return Answer(is_final, has_sparse=sparse > 0)
 
 
 def _first_difference(of_ranks: list[dict[str, str]], process_set: ProcessSet) -> str:

@@ -150,6 +150,7 @@ def remaining(wanted: Sequence[ProcessSet]) -> list[ProcessSet]:
         process_set._lost = "it was added while the job ran; add it again in the training function"
     exist = []
     for process_set in wanted:
+        _forget(process_set)  # an earlier attempt to join, with more ranks, may have set its number
         process_set._lost = None
         ranks = process_set.ranks or []
         if size is not None and any(rank >= size for rank in ranks):

@@ -92,8 +92,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         :meth:`skip_synchronize`.
 
         Every rank of the process set calls it. Raises ValueError at the first step, on all ranks,
-        if their models differ; HorovodInternalError for errors between ranks. After a
-        KeyboardInterrupt, a second call continues the wait.
+        if their models differ; HorovodInternalError for errors between ranks, and if the process has
+        joined another job since the backward pass. After a KeyboardInterrupt, a second call
+        continues the wait.
         """
         self._reducer.finish()
         self._synchronized = True

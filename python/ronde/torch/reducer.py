@@ -22,11 +22,11 @@ import torch
 from .. import _ronde
 from ..common import seat
 from ..common.basics import HorovodBasics
+from ..common.exceptions import HorovodInternalError
 from ..common.model_check import lock
 from ..common.process_sets import ProcessSet
 from ..common.util import split_list
 from .compression import Compressor, NoneCompressor, runtime_does
-from .functions import broadcast_object
 from .model_check import check_same_model, largest
 from .mpi_ops import (
     Adasum,
@@ -287,10 +287,10 @@ class Reducer:
         self._is_final = True
         #: Submitted gradients that are not waited for yet, with the handle of their operation.
         self._in_flight: deque[tuple[list[_Slot], Any]] = deque()
+        #: The job in which the first gradient of the step was submitted.
+        self._job: Optional[int] = None
         #: The first error of the gradients waited for.
         self._failure: Optional[Exception] = None
-        #: The job in which the wait was interrupted.
-        self._interrupted: Optional[int] = None
         #: Whether all gradients are reduced, and the state is still to be reset.
         self._is_done = False
         #: Gradients of the next batch. Threads of the backward pass may append concurrently.
@@ -395,8 +395,7 @@ class Reducer:
             sent = slot.pack(self.compression)
             wire_dtype = slot.shipment.wire_dtype
             handle = send_in_place(sent, slot.name, self.op, self._factors, self.process_set, wire_dtype)
-        self._in_flight.append(([slot], handle))
-        slot.is_sent = True
+        self._note_sent([slot], handle)
 
     def _send_batch(self) -> None:
         slots = []
@@ -410,6 +409,11 @@ class Reducer:
         gradients = [slot.gradient for slot in slots]
         names = [slot.batch_name for slot in slots]
         handle = send_batch_in_place(gradients, names, self.op, self._factors, self.process_set)
+        self._note_sent(slots, handle)
+
+    def _note_sent(self, slots: list[_Slot], handle: Any) -> None:
+        if self._job is None:
+            self._job = HorovodBasics.jobs
         self._in_flight.append((slots, handle))
         for slot in slots:
             slot.is_sent = True
@@ -436,22 +440,26 @@ class Reducer:
         handle = send_group_in_place(
             sent, dense[0].name, self.op, self._factors, self.process_set, wire_dtypes
         )
-        self._in_flight.append((dense, handle))
-        for slot in dense:
-            slot.is_sent = True
+        self._note_sent(dense, handle)
 
     def finish(self) -> None:
         """Reduces the remaining gradients and waits until all results are in ``grad``.
 
         A parameter that requires a gradient and has none gets zeros, since other ranks may have
         one. Frozen parameters take no part. Raises ValueError on all ranks, the first time, if
-        their models differ. After an exception the gradients' values are undefined; after a
-        KeyboardInterrupt, a second call in the same job completes the first.
+        their models differ; HorovodInternalError if gradients were submitted in an earlier job.
+        After an exception the gradients' values are undefined; after a KeyboardInterrupt, a second
+        call completes the first.
         """
+        if self._job not in (None, HorovodBasics.jobs):
+            # Their handles are no longer known, so waiting for them would report no error.
+            self.forget()
+            raise HorovodInternalError(
+                "gradients were submitted before hvd.shutdown() and hvd.init(), which ended their reduction: "
+                "call optimizer.step() before hvd.shutdown(), or compute the gradients again"
+            )
         if not self._slots or (self._compared != _generation and not is_reducing(self.process_set)):
             return
-        if self._interrupted not in (None, HorovodBasics.jobs):
-            self.forget()  # its operations ended with their job
         try:
             if not self._is_done:
                 self._reduce()
@@ -459,9 +467,6 @@ class Reducer:
             self.forget()
         except Exception:
             self.forget()
-            raise
-        except BaseException:
-            self._interrupted = HorovodBasics.jobs
             raise
 
     def _reduce(self) -> None:
@@ -524,12 +529,12 @@ class Reducer:
         for group in self._formed:
             group.complete = 0
         self._waiting.clear()
-        self._failure = self._interrupted = None
+        self._failure = None
         self._in_flight.clear()
         self._batch.clear()
         self._is_sent_at_end = False
         self.is_touched = False
-        self._is_done = False  # last: nothing is reset in part
+        self._is_done, self._job = False, None  # last: nothing is reset in part
 
     def _compare(self) -> None:
         """Compares the models of the ranks, and submits the gradients that waited for it.
@@ -561,18 +566,13 @@ class Reducer:
         self._formed = []
         if self.groups is None:
             return
-        # Ranks may have the parameters in another order; that of the set's first rank is used.
-        root = (self.process_set.ranks or [0])[0]
-        names = [slot.name for slot in self._slots]
-        names = broadcast_object(names, root, "model_check.order", self.process_set)
-        by_name = {slot.name: slot for slot in self._slots}
-        slots = [by_name[name] for name in names]
         if isinstance(self.groups, int):
+            slots = self._in_common_order()
             parts = split_list(slots, min(self.groups, len(slots)))
         else:
-            by_parameter = {slot.parameter: slot for slot in slots}
+            by_parameter = {slot.parameter: slot for slot in self._slots}
             parts = [[by_parameter[one] for one in group if one in by_parameter] for group in self.groups]
-        for slot in slots:
+        for slot in self._slots:
             slot.group = None
         for part in parts:
             if len(part) > 1:
@@ -580,6 +580,15 @@ class Reducer:
                 self._formed.append(group)
                 for slot in part:
                     slot.group = group
+
+    def _in_common_order(self) -> list[_Slot]:
+        """The parameters in an order that all ranks share: by their last place on any rank. This is
+        the ranks' own order, if all have the same."""
+        places = {slot.name: place for place, slot in enumerate(self._slots)}
+        names = sorted(places)
+        # By an allreduce, as ranks that have joined take part in no other operation.
+        last = dict(zip(names, largest([places[name] for name in names], self.process_set)))
+        return sorted(self._slots, key=lambda slot: (last[slot.name], slot.name))
 
 
 #: Registers a callback for the end of the current backward pass.

@@ -318,6 +318,47 @@ def test_an_interrupted_step_can_be_completed(tmp_path, sparse, options, again):
     succeeds(program, ranks=2, folder=tmp_path)
 
 
+@pytest.mark.parametrize("options", ["", "groups=1", "compression=hvd.Compression.fp16"])
+def test_gradients_of_a_job_that_has_ended_are_an_error(options):
+    succeeds(
+        f"""
+        hvd.init()
+        weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), {options})
+
+        def backward():
+            optimizer.zero_grad()
+            ((hvd.rank() + 1.0) * sum(weights)).sum().backward()
+
+        def check(steps):
+            assert all(weight.tolist() == [-1.5 * steps] * 3 for weight in weights), weights
+
+        def join_again():
+            hvd.shutdown()
+            hvd.init()
+
+        backward()
+        optimizer.step()
+        is_first = hvd.rank() == 0
+        if is_first:
+            backward()
+        join_again()
+        if is_first:
+            with pytest.raises(HorovodInternalError, match="submitted before hvd.shutdown"):
+                optimizer.step()
+        check(1)
+        backward()
+        optimizer.step()
+        check(2)
+        join_again()  # between steps
+        backward()
+        optimizer.step()
+        check(3)
+        """,
+        ranks=2,
+    )
+
+
 def test_an_interrupted_adasum_step_changes_no_parameter(tmp_path):
     succeeds(
         """
