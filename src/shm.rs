@@ -101,8 +101,8 @@ impl Region {
     }
 
     /// Maps a file of `bytes` bytes that another process made by
-    /// [`create_file`](Self::create_file), after a check that every byte exists and stays
-    /// allocated.
+    /// [`create_file`](Self::create_file), after a check that it has this length and keeps
+    /// it. Another process of this user could still take pages away from it (`fallocate`).
     ///
     /// # Errors
     /// A file of another length or without seals; a failed system call.

@@ -294,7 +294,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
             .take();
         // Operations in other threads hold their own reference, and end with an error.
         if let Some(context) = context {
-            context.shutdown();
+            context.leave();
         }
     });
     logging::flush(py);

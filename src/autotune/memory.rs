@@ -68,6 +68,12 @@ pub(super) fn stop() {
     memory.stopped = true;
 }
 
+/// Takes a stop back, so that other tests of this process can tune.
+#[cfg(test)]
+pub(super) fn allow() {
+    lock(&MEMORY).stopped = false;
+}
+
 /// Whether the user has stopped tuning.
 pub(super) fn is_stopped() -> bool {
     lock(&MEMORY).stopped

@@ -1,5 +1,6 @@
 //! Tests of the tuner with a synthetic job, whose steps have several signatures.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ronde_tuner::{STATE_MODEL, State};
@@ -7,6 +8,7 @@ use ronde_tuner::{STATE_MODEL, State};
 use super::*;
 use crate::clock::Nanos;
 use crate::negotiation::OpKind;
+use crate::sync::lock;
 use crate::tensor::Dtype;
 use crate::timeline::Item;
 use crate::timeline::step_meter::{ExecutedBatch, Step, StepMeter};
@@ -107,8 +109,12 @@ impl Job {
     }
 }
 
+/// Tests of jobs with resets, which share the memory of this process.
+static RESETS: Mutex<()> = Mutex::new(());
+
 #[test]
 fn what_was_learned_survives_resets_of_the_job() {
+    let _alone = lock(&RESETS);
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("a.csv");
     let signature = 0x1234_5678; // of no other test
@@ -364,6 +370,7 @@ fn a_job_that_is_killed_in_its_first_comparison_has_spent_its_error() {
 
 #[test]
 fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
+    let _alone = lock(&RESETS);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.json");
     let mut job = Job::new(&[("RONDE_AUTOTUNE_STATE", path.to_str().unwrap())]);
@@ -394,6 +401,11 @@ fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
     job.train(700);
     assert_eq!(job.settings, before);
     assert!(job.progress.is_stopped() && job.autotune.given_up);
+    // Nor for steps of another signature.
+    let mut job = Job::after_resets(&[], 2, 2);
+    job.train(701);
+    assert!(job.progress.is_stopped() && job.autotune.given_up);
+    memory::allow();
 }
 
 /// A job whose steps are measured, in which the network stalls at all settings but the start: each

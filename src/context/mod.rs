@@ -248,7 +248,25 @@ impl Context {
     /// Waits up to 10 s for an operation that other ranks delay; the rank then leaves when that
     /// operation ends. Dropping the context does the same. Both block the thread; in asynchronous
     /// code, call this with `spawn_blocking`.
-    pub fn shutdown(&self) {
+    pub fn shutdown(self) {
+        self.leave();
+    }
+
+    /// Leaves the job as [`shutdown`](Self::shutdown) does, while other threads still have the
+    /// context: their operations fail. What it has in memory is freed when the last of them has
+    /// dropped it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use ronde::{Context, Error, ReduceOp};
+    /// let context = Arc::new(Context::builder().alone().build()?);
+    /// let of_thread = Arc::clone(&context);
+    /// context.leave();
+    /// let refused = of_thread.allreduce("x", vec![1.0f32], ReduceOp::Sum).unwrap_err();
+    /// assert!(matches!(refused.error, Error::ShutDown));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn leave(&self) {
         if fork::forked() {
             // A forked child: the threads, held locks and mappings belong to the parent and stay
             // unchanged.
@@ -286,7 +304,7 @@ impl Context {
 /// Leaves the job as [`shutdown`](Context::shutdown) does, and blocks the thread for as long.
 impl Drop for Context {
     fn drop(&mut self) {
-        self.shutdown();
+        self.leave();
     }
 }
 

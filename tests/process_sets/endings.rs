@@ -69,7 +69,7 @@ fn a_rank_leaves_while_a_thread_waits_for_the_others_to_make_a_set() {
             let of_thread = Arc::clone(&context);
             let adds = std::thread::spawn(move || of_thread.add_process_set(&[0]));
             std::thread::sleep(Duration::from_millis(300));
-            context.shutdown();
+            context.leave();
             let error = adds
                 .join()
                 .expect("it ends")
