@@ -34,10 +34,10 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
             return list(gradients)
         results, places = options.divide(gradients, variables)
         shared = {f"/grads_{index}": gradients[index] for index in places}
-        key = (HorovodBasics.jobs, tuple(shared))
-        if key not in checked:
-            check_same_tree(shared, process_set)
-        checked.add(key)
+        is_traced = library.is_traced(list(shared.values()))
+        key = (HorovodBasics.jobs, is_traced, tuple(shared))
+        if key not in checked and check_same_tree(shared, process_set, is_traced):
+            checked.add(key)
         # Optimizers of the same class may reduce in one program, at the same time.
         number = library.number_in_program((options.name, process_set.process_set_id), gradients)
         reduced = hvd.allreduce_tree(

@@ -47,13 +47,14 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
             return list(gradients)
         results, places = options.divide(gradients, variables)
         key = (HorovodBasics.jobs, tuple(places))
-        if key not in checked and size_of(process_set) > 1:
+        if size_of(process_set) > 1 and key not in checked:
             descriptions = {
                 f"variable {index}": f"{gradients[index].dtype} of shape {tuple(gradients[index].shape)}"
                 for index in places
             }
-            check_same_model(descriptions, process_set)
-        checked.add(key)
+            # Otherwise a rank has joined, which checks its model in a later epoch.
+            if check_same_model(descriptions, process_set).is_final:
+                checked.add(key)
         compression = options.compression if size_of(process_set) > 1 else Compression.none
         compressed = [compression.compress(gradients[index].contiguous()) for index in places]
         handle = send_batch_in_place(

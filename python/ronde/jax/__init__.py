@@ -39,6 +39,7 @@ from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from .compression import Compression
+from .functions import after_join as _after_join
 from .functions import allgather_object, broadcast_object
 from .library import set_id_of as _set_id_of
 from .ops import (
@@ -59,11 +60,17 @@ autotune_report = _ronde.autotune_report
 
 def join() -> int:
     """Declares that this rank has no more data, and waits until all ranks have. Returns the rank
-    that joined last."""
+    that joined last.
+
+    If other ranks have traced an update of a :func:`distributed` optimizer meanwhile, updates that
+    are traced after the join are not checked to have the same tree of arrays on all ranks.
+    """
     # Programs that still run submit their operations first.
     _jax.effects_barrier()
     _jax.block_until_ready(_jax.live_arrays())
-    return _ronde.join()
+    last = _ronde.join()
+    _after_join()
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

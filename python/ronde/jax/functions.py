@@ -8,6 +8,7 @@ from typing import Any, Optional
 import jax
 import numpy as np
 
+from .. import _ronde
 from ..common import model_check, objects, seat
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Sum
@@ -67,16 +68,47 @@ class Operations:
         return allgather_object(obj, name, process_set)
 
 
-def check_same_tree(tree: Any, process_set: ProcessSet) -> None:
-    """Raises ValueError on all ranks unless they have trees of the same arrays. Called when a step is
-    traced, which only new ranks do after a reset of an elastic job: there is no check then."""
-    if process_set.size() == 1 or seat.has_new_ranks():
+class _Traces:
+    """Checks of trees while a step is traced, which compiled steps do not repeat.
+
+    A rank that had joined then traces the step in a later epoch, and would wait for the other ranks
+    in its check. So the ranks exchange after each join whether there are such steps.
+    """
+
+    #: Whether a rank had joined during a check since the last join.
+    has_open = False
+    #: Whether that was so on some rank before a join: traced steps are no longer checked.
+    is_unchecked = False
+
+
+_traces = _Traces()
+
+
+def after_join() -> None:
+    """Called by all ranks when all have joined."""
+    if _ronde.size() == 1:
         return
+    flags = [_traces.has_open or _traces.is_unchecked]
+    (count,) = Operations().sums(flags, f"{model_check.NAME}.join", global_process_set)
+    _traces.has_open, _traces.is_unchecked = False, count > 0
+
+
+def check_same_tree(tree: Any, process_set: ProcessSet, is_traced: bool) -> bool:
+    """Raises ValueError on all ranks unless they have trees of the same arrays. Returns whether the
+    check need not be repeated: outside of ``jit`` it is, until no rank has joined.
+
+    After a reset of an elastic job only new ranks trace a step: there is no check then.
+    """
+    if process_set.size() == 1 or seat.has_new_ranks() or (is_traced and _traces.is_unchecked):
+        return True
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     descriptions = {
         jax.tree_util.keystr(path) or "the array": f"{np.dtype(leaf.dtype).name} of shape {tuple(leaf.shape)}"
         for path, leaf in paths
     }
-    model_check.check_same_model(
+    answer = model_check.check_same_model(
         Operations(), descriptions, process_set, where="All ranks need the same tree of arrays"
     )
+    if is_traced:
+        _traces.has_open = _traces.has_open or not answer.is_final
+    return is_traced or answer.is_final

@@ -21,7 +21,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from .. import _ronde
-from ..common.basics import HorovodBasics
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set, size_of, unregistered
 from ..common.reduce_ops import Sum
@@ -84,8 +83,9 @@ class How(NamedTuple):
     marks_step: bool = False
     #: Rows of the result of an allgather; none: as many from each rank as from this one.
     rows: Optional[int] = None
-    #: Number of the job if the shape of the result depends on its ranks, for JAX's caches.
-    job: int = 0
+    #: Size of the set and this process's rank in it if the shape of the result depends on them, for
+    #: JAX's caches: a later set may get the number of this one.
+    place: tuple[int, Optional[int]] = (0, None)
     #: Whether JAX keeps the operation in a program that does not use its results.
     has_effect: bool = True
 
@@ -219,7 +219,8 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     arrays = as_arrays(arrays)
     if not is_traced(arrays):
         if how.kind not in (ALLREDUCE, BROADCAST):
-            how = how._replace(job=HorovodBasics.jobs)
+            process_set = set_of(how.set_id)
+            how = how._replace(place=(size_of(process_set), process_set.rank()))
         try:
             return jax.block_until_ready(_compiled(how, arrays))
         except ERRORS as error:

@@ -10,13 +10,15 @@ import jax.numpy as jnp
 from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Average
+from . import library
 from .compression import Compression, Compressor
 from .functions import check_same_tree
 from .ops import allreduce_tree
 
 
 class _Reducer:
-    """Reduces gradients; at the first use of a tree the ranks check that they have the same one."""
+    """Reduces gradients; at the first use of a tree, inside and outside of ``jit``, the ranks check
+    that they have the same one."""
 
     def __init__(self, name: str, process_set: ProcessSet, **arguments: Any) -> None:
         self._name = name
@@ -31,10 +33,12 @@ class _Reducer:
         if self._job != HorovodBasics.jobs:
             self._checked.clear()
             self._job = HorovodBasics.jobs
-        structure = jax.tree_util.tree_structure(gradients)
-        if structure not in self._checked:
-            check_same_tree(jax.tree_util.tree_map(jnp.asarray, gradients), self._process_set)
-        self._checked.add(structure)
+        leaves, structure = jax.tree_util.tree_flatten(gradients)
+        is_traced = library.is_traced(leaves)
+        if (is_traced, structure) not in self._checked:
+            arrays = jax.tree_util.tree_map(jnp.asarray, gradients)
+            if check_same_tree(arrays, self._process_set, is_traced):
+                self._checked.add((is_traced, structure))
         return allreduce_tree(
             gradients, self._name, process_set=self._process_set, marks_step=True, **self._arguments
         )

@@ -9,9 +9,10 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
+from .. import _ronde
 from ..common import model_check, seat
 from ..common.basics import HorovodBasics
-from ..common.process_sets import ProcessSet, size_of
+from ..common.process_sets import ProcessSet, global_process_set, size_of
 from . import library
 from .functions import allgather_object
 
@@ -31,16 +32,47 @@ class _Model(NamedTuple):
     variables: list[Callable[[], Any]]
     #: Number among the models of this process set, in the order of their first use.
     number: int
+    #: Whether the check need not be repeated.
+    is_checked: bool
 
 
 class _Models:
+    """Models of a process set."""
+
     def __init__(self) -> None:
-        self.job = 0
-        self.counts: dict[int, int] = {}
+        # Ranks that join a new job have different numbers of models behind them.
+        self.job = HorovodBasics.jobs
+        self.count = 0
         self.known: dict[tuple[Any, ...], _Model] = {}
 
 
-_models = _Models()
+#: By set and not by its number, which a later set may get.
+_models: weakref.WeakKeyDictionary[ProcessSet, _Models] = weakref.WeakKeyDictionary()
+
+
+class _Traces:
+    """Checks of models while a ``tf.function`` is traced, which its later calls do not repeat.
+
+    A rank that had joined then traces the function in a later epoch, and would wait for the other
+    ranks in its check. So the ranks exchange after each join whether there are such functions.
+    """
+
+    #: Whether a rank had joined during a check since the last join.
+    has_open = False
+    #: Whether that was so on some rank before a join: functions are no longer checked.
+    is_unchecked = False
+
+
+_traces = _Traces()
+
+
+def after_join() -> None:
+    """Called by all ranks when all have joined."""
+    if _ronde.size() == 1:
+        return
+    flags = [_traces.has_open or _traces.is_unchecked]
+    (count,) = _Operations().sums(flags, f"{model_check.NAME}.join", global_process_set)
+    _traces.has_open, _traces.is_unchecked = False, count > 0
 
 
 def _reference(variable: Any) -> Callable[[], Any]:
@@ -53,45 +85,56 @@ def _reference(variable: Any) -> Callable[[], Any]:
 def number_of(name: str, variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> int:
     """Number of a list of variables in eager execution, equal on all ranks; 0 in a graph, whose names
     need none. At its first use the ranks check that their variables have the same shapes and dtypes,
-    and that the same ones have gradients.
+    and that the same ones have gradients; in eager execution also at later uses, until no rank has
+    joined.
 
     Called in eager execution or while a ``tf.function`` is traced. Raises ValueError on all ranks
     if they differ.
     """
-    if _models.job != HorovodBasics.jobs:
-        # Ranks that join a new job have different numbers of models behind them.
-        _models.__init__()
-        _models.job = HorovodBasics.jobs
-    set_id = library.set_id_of(process_set)
+    # Several sets of all ranks may have the number 0.
+    owner = process_set if library.set_id_of(process_set) else global_process_set
+    models = _models.get(owner)
+    if models is None or models.job != HorovodBasics.jobs:
+        models = _models[owner] = _Models()
     # Graphs do not count: after a reset, new ranks of an elastic job trace them, and others do not.
     is_eager = tf.executing_eagerly()
-    key = (is_eager, name, set_id, *map(id, variables))
-    model = _models.known.get(key)
-    if model is not None and all(
+    key = (is_eager, name, *map(id, variables))
+    model = models.known.get(key)
+    if model is None or not all(
         reference() is variable for reference, variable in zip(model.variables, variables)
     ):
-        return model.number
-    number = 0
-    if is_eager:
-        number = _models.counts.get(set_id, 0)
-        _models.counts[set_id] = number + 1
+        number = models.count if is_eager else 0
+        models.count += is_eager
+        model = _Model([_reference(variable) for variable in variables], number, is_checked=False)
+    if not model.is_checked:
+        is_checked = _check_if_needed(variables, gradients, process_set)
+        models.known[key] = model._replace(is_checked=is_checked)
+    return model.number
+
+
+def _check_if_needed(variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> bool:
+    """Returns whether the check need not be repeated."""
     # After a reset of an elastic job, ranks with compiled steps do not come here again, and new ones do.
-    is_checked = process_set.included() and size_of(process_set) > 1 and not seat.has_new_ranks()
-    if is_checked and tf.compat.v1.executing_eagerly_outside_functions():
+    if not process_set.included() or size_of(process_set) == 1 or seat.has_new_ranks():
+        return True
+    if tf.executing_eagerly():
+        return _check(variables, gradients, process_set)
+    if tf.compat.v1.executing_eagerly_outside_functions() and not _traces.is_unchecked:
         with tf.init_scope():
-            _check(variables, gradients, process_set)
-    _models.known[key] = _Model([_reference(variable) for variable in variables], number)
-    return number
+            is_final = _check(variables, gradients, process_set)
+        _traces.has_open = _traces.has_open or not is_final
+    return True
 
 
-def _check(variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> None:
+def _check(variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> bool:
+    """Returns whether no rank had joined."""
     # By position: names are numbered within a process, and may differ.
     descriptions = {
         f"variable {index}": _description(variable, gradient)
         for index, (variable, gradient) in enumerate(zip(variables, gradients))
     }
     try:
-        model_check.check_same_model(
+        answer = model_check.check_same_model(
             _Operations(),
             descriptions,
             process_set,
@@ -100,6 +143,7 @@ def _check(variables: Sequence[Any], gradients: Sequence[Any], process_set: Proc
     except ValueError as error:
         names = ", ".join(f"{index} {name_of(variable)!r}" for index, variable in enumerate(variables))
         raise ValueError(f"{error}. On this rank they are: {names}") from None
+    return answer.is_final
 
 
 def name_of(variable: Any) -> str:

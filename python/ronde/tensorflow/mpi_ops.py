@@ -263,9 +263,17 @@ def join() -> tf.Tensor:
     that joined last, an int32 scalar.
 
     Until then the allreduces of other ranks go on without this rank; averages still divide by the
-    number of all ranks.
+    number of all ranks. If other ranks have traced a training step in a ``tf.function`` meanwhile,
+    steps that are traced after the join are not checked to have the same variables on all ranks.
     """
+    from . import models  # which imports this module
+
     (last,) = library.collective(library.JOIN, [], results=[tf.int32])
+    if tf.executing_eagerly():
+        models.after_join()
+    elif tf.compat.v1.executing_eagerly_outside_functions():
+        with tf.control_dependencies([last]):
+            tf.py_function(models.after_join, [], [])
     return _shaped([last], [tf.TensorShape([])])[0]
 
 

@@ -257,3 +257,42 @@ def test_a_result_that_one_rank_uses(jax, hvd):
 
     expected = hvd.size() if hvd.rank() == 0 else 1
     assert jax.jit(step)(jax.numpy.ones(2)).tolist() == [expected] * 2
+
+
+def test_a_process_set_with_the_number_of_a_removed_one(jax, hvd, run):
+    if hvd.size() < 3:
+        pytest.skip("wants three ranks")
+    x, rows = jax.numpy.array([1.0 * hvd.rank()]), jax.numpy.ones(3)
+    for ranks in ([0, 1], [0, 1, 2], [1, 2]):
+        part = hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(ranks)
+        if part.included():
+            n, place = len(ranks), part.rank()
+            gathered = run(lambda x: hvd.allgather(x, "again.g", part), x)
+            assert gathered.tolist() == ranks
+            shared = run(lambda rows: hvd.reducescatter(rows, "again.r", hvd.Sum, part), rows)
+            assert shared.tolist() == [n] * (3 // n + (place < 3 % n))
+            gradient = run(jax.grad(lambda x: hvd.allgather(x, "again.gg", part)[-1]), x)
+            assert gradient.tolist() == [place == n - 1]
+            gradient = run(jax.grad(lambda rows: hvd.reducescatter(rows, "again.gr", hvd.Sum, part).sum()), rows)
+            assert gradient.tolist() == [n] * 3
+        if part is not hvd.global_process_set:
+            hvd.remove_process_set(part)
+
+
+# The last test: steps that are traced after it are not checked.
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_rank_that_has_joined_before_its_first_step(jax, hvd, is_compiled):
+    optax = pytest.importorskip("optax")
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    optimizer = hvd.distributed(optax.sgd(1.0), "late")
+    tree = [jax.numpy.ones(3)]
+    state = optimizer.init(tree)
+    update = jax.jit(optimizer.update) if is_compiled else optimizer.update
+    if hvd.rank() > 0:
+        (change,), _ = update(tree, state)
+        np.testing.assert_allclose(change, [(1 - hvd.size()) / hvd.size()] * 3)
+    hvd.join()
+    for _ in range(2):  # with all ranks again, of which one has not checked its tree yet
+        (change,), _ = update(tree, state)
+        np.testing.assert_allclose(change, [-1.0] * 3)

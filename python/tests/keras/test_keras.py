@@ -1,5 +1,7 @@
 """Optimizers, callbacks, elastic training and loading of models."""
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -476,3 +478,21 @@ def test_mixed_precision(keras, hvd, model_of):
     assert equal_on_all_ranks(hvd, model)
     changed = [(one != other).any() for one, other in zip(model.get_weights(), before)]
     assert hvd.rank() != 0 or any(changed)
+
+
+# The last test: steps that are traced after it are not checked.
+@pytest.mark.parametrize("is_eager", [True, False])
+def test_a_rank_that_has_joined_before_its_first_step(keras, hvd, model_of, is_eager):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    join = importlib.import_module(f"ronde.{keras.backend.backend()}").join
+    model = model_of(0, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), run_eagerly=is_eager)
+    before = model.get_weights()
+    if hvd.rank() > 0:
+        model.fit(*data(1, 8), batch_size=8, verbose=0)
+    join()
+    # With all ranks again, of which one has not checked its model yet.
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(hvd.size() - 1)
+    model.fit(*data(hvd.rank()), batch_size=8, verbose=0, callbacks=[callback])
+    assert equal_on_all_ranks(hvd, model)
+    assert any((one != other).any() for one, other in zip(model.get_weights(), before))

@@ -262,3 +262,42 @@ def test_steps_are_marked(tf, hvd, variables, monkeypatch):
         loss = loss_of(tf, hvd, variables)
     hvd.DistributedGradientTape(tape).gradient(loss, variables)
     assert marks == [True]
+
+
+def test_a_process_set_with_the_number_of_a_removed_one(tf, hvd, run):
+    if hvd.size() < 3:
+        pytest.skip("wants three ranks")
+    variable = tf.Variable(1.0)
+
+    def step(part):
+        with tf.GradientTape() as tape:
+            loss = variable * hvd.rank()
+        return hvd.DistributedGradientTape(tape, process_set=part).gradient(loss, variable)
+
+    for ranks in ([0, 1], [1, 2]):
+        part = hvd.add_process_set(ranks)
+        if part.included():
+            assert run(lambda part=part: step(part)).numpy() == np.mean(ranks)
+        hvd.remove_process_set(part)
+
+
+# The last test: steps that are traced after it are not checked.
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_rank_that_has_joined_before_its_first_step(tf, hvd, is_function):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    variable = tf.Variable(1.0)
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = variable * 2
+        return hvd.DistributedGradientTape(tape).gradient(loss, variable)
+
+    join = hvd.join
+    if is_function:
+        step, join = tf.function(step), tf.function(join)
+    if hvd.rank() > 0:
+        np.testing.assert_allclose(step(), 2 * (hvd.size() - 1) / hvd.size())
+    join()
+    for _ in range(2):  # with all ranks again, of which one has not checked its variables yet
+        assert step().numpy() == 2.0
