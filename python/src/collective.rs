@@ -330,8 +330,9 @@ fn part<'a>(
         },
         Kind::Allgather => Operation::Allgather,
         Kind::Broadcast => Operation::Broadcast {
-            // Negative numbers are not ranks either.
-            root: usize::try_from(call.root).unwrap_or(usize::MAX),
+            root: usize::try_from(call.root).map_err(|_| {
+                Failure::invalid(format!("{name}: invalid root rank {}", call.root))
+            })?,
         },
         Kind::Alltoall => Operation::Alltoall {
             splits: &operand.splits,

@@ -263,10 +263,15 @@ impl Part {
                 let mut delivery = delivery(handle);
                 let splits = std::mem::take(&mut delivery.splits);
                 let torch = py.import(intern!(py, "torch"))?;
-                let int32 = torch.getattr(intern!(py, "int32"))?;
+                // As in Horovod, unless a number does not fit.
+                let dtype = match splits.iter().all(|&rows| i32::try_from(rows).is_ok()) {
+                    true => intern!(py, "int32"),
+                    false => intern!(py, "int64"),
+                };
+                let dtype = torch.getattr(dtype)?;
                 // Whatever torch.set_default_device says.
                 let cpu = intern!(py, "cpu").as_any();
-                let kind = [("dtype", &int32), ("device", cpu)].into_py_dict(py)?;
+                let kind = [("dtype", &dtype), ("device", cpu)].into_py_dict(py)?;
                 let splits = torch.call_method(intern!(py, "tensor"), (splits,), Some(&kind))?;
                 (allocated(py, delivery)?, splits).into_bound_py_any(py)
             }

@@ -156,8 +156,10 @@ pub(crate) fn broadcast(
     name: Option<&str>,
     set_id: u32,
 ) -> PyResult<u64> {
-    // Negative numbers are not ranks either.
-    let root = usize::try_from(root).unwrap_or(usize::MAX);
+    let root = usize::try_from(root).map_err(|_| {
+        let text = format!("invalid root rank {root}");
+        internal(tensor.py(), &text, About::default())
+    })?;
     let work = Pair::new(tensor, output).map(|pair| pair.into(Operation::Broadcast { root }));
     submit(
         tensor.py(),

@@ -17,6 +17,10 @@ use crate::observer::{Negotiated, ReadyTimes, WantedTimes};
 use crate::queue::{PendingCommand, Submission};
 use crate::ready::Ready;
 
+/// Most rows of a cached agreement, those of an alltoall among 128 ranks: a cache of 1,024 of them has
+/// 128 MiB. With 1,024 ranks it would have 8 GiB.
+const CACHED_ROWS_MAX: usize = 1 << 14;
+
 impl Cycle {
     /// Fills `ready` with the tensors that this cycle executes.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
@@ -424,10 +428,13 @@ impl Cycle {
         }
     }
 
-    /// Puts the agreed tensor into the cache. If a rank was absent it is not cached, because that
-    /// rank cannot cache it.
+    /// Puts the agreed tensor into the cache, unless it has the rows from very many ranks to very
+    /// many. If a rank was absent it is not cached, because that rank cannot cache it.
     fn remember(&mut self, submission: &Submission, agreed: &Arc<Agreed>) {
-        if !self.settings.cache || !submission.params.kind.is_cached() || !agreed.absent.is_empty()
+        if !self.settings.cache
+            || !submission.params.kind.is_cached()
+            || !agreed.absent.is_empty()
+            || agreed.rows.len() > CACHED_ROWS_MAX
         {
             return;
         }

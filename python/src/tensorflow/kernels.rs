@@ -226,8 +226,15 @@ impl Pending {
                 }
                 Kind::Barrier => {}
                 kind => {
-                    let splits: Vec<i32> =
-                        delivery.splits.iter().map(|&rows| rows as i32).collect();
+                    let rows = delivery.splits.iter().map(|&rows| i32::try_from(rows));
+                    let splits = rows.collect::<Result<Vec<i32>, _>>();
+                    let splits = splits.map_err(|_| {
+                        Failure::invalid(
+                            "alltoall: a rank has sent more rows than received_splits can say \
+                             (2147483647); send fewer rows at once"
+                                .to_owned(),
+                        )
+                    })?;
                     let number = part.input.as_ref().map(Tensor::dtype);
                     give(delivered(number, delivery)?, false)?;
                     if kind == Kind::Alltoall {

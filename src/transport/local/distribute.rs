@@ -215,7 +215,7 @@ static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Reports ranks without a pidfd: by a warning the first time, then for debugging only, because
 /// further rendezvous of the process (process sets, another start) find the same.
 fn report_missing<T>(is_reported: &AtomicBool, pidfds: &[Option<T>]) {
-    const TEXT: &str = "no pidfd for ranks (another pid namespace, or a kernel before Linux 5.3); \
+    const TEXT: &str = "no pidfd for ranks (another pid namespace, a kernel before Linux 5.3, or too many open files); \
                         their connections are watched instead";
     let ranks = pidfds.iter().filter(|pidfd| pidfd.is_none()).count();
     let size = pidfds.len();
