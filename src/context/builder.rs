@@ -190,6 +190,9 @@ impl Builder {
             world,
             job,
         };
+        if context.job.knobs.dynamic_process_sets || !self.process_sets.is_empty() {
+            ronde_net::raise_open_files_limit(); // a set has a descriptor for each of its ranks
+        }
         // From here on, dropping the context leaves the job.
         for ranks in &self.process_sets {
             context.make_process_set(ranks)?;

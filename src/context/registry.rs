@@ -80,7 +80,6 @@ impl Registry {
             let free = |id: &u32| !known.sets.contains_key(id);
             ((1..).find(free).unwrap_or(u32::MAX), known.generation)
         };
-        ronde_net::raise_open_files_limit(); // each set has a descriptor for each of its ranks
         let set = job.open_set(id, generation, members)?;
         lock(&self.known).sets.insert(id, set.clone());
         Ok(set)

@@ -37,8 +37,9 @@ pub enum LimitError {
     },
     /// The requests or responses of one cycle do not fit a control frame.
     #[error(
-        "rank {rank} has {bytes} bytes of requests for one cycle, the limit is {limit_bytes}; \
-         submit fewer tensors at a time, or give them shorter names"
+        "rank {rank} has {bytes} bytes of requests or answers for one cycle, the limit is {limit_bytes}; \
+         submit fewer tensors at a time (an answer has the rows of an alltoall from each rank to each), \
+         or give them shorter names"
     )]
     ControlFrame {
         /// This rank.
