@@ -150,6 +150,29 @@ def test_sparse_tensors_know_two_operations(hvd):
         hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), name="sparse", op=hvd.Max)
 
 
+def test_sparse_averages_are_not_defined_for_bool(hvd):
+    tensor = torch.tensor([True, False]).to_sparse()
+    with pytest.raises(ValueError, match="average is not defined for bool"):
+        hvd.sparse_allreduce_async(tensor, name="sparse.bool", op=hvd.Average)
+    assert hvd.sparse_allreduce_async(tensor, name="sparse.bool", op=hvd.Sum)().dtype == torch.bool
+
+
+@pytest.mark.parametrize(
+    "shape", [lambda rank: (5 + rank, 2), lambda rank: (5, 2 + rank), lambda rank: (5,) + (1,) * rank]
+)
+@pytest.mark.parametrize("rows", [[4], [0], []])
+def test_sparse_tensors_of_different_shapes(several, shape, rows):
+    """Also where the elements of all ranks are within the shape of each."""
+    hvd = several
+    shape = shape(hvd.rank())
+    indices = torch.tensor([rows], dtype=torch.int64)
+    tensor = torch.sparse_coo_tensor(indices, torch.ones(len(rows), *shape[1:]), shape)
+    wait = hvd.sparse_allreduce_async(tensor, name="sparse.shapes", op=hvd.Sum)
+    with pytest.raises(hvd.HorovodInternalError, match="Mismatched ALLGATHER tensor shapes"):
+        wait()
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
+
+
 def test_adasum_wants_a_power_of_two(hvd):
     if hvd.size() & (hvd.size() - 1) == 0:
         pytest.skip("there are as many ranks as it wants")

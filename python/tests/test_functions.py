@@ -1,6 +1,7 @@
 """Broadcast of parameters, optimizer state and objects."""
 
 import copy
+import resource
 
 import pytest
 import torch
@@ -135,6 +136,48 @@ def test_tensors_of_the_state_stay_where_they_are(hvd):
     assert optimizer.state[weight]["exp_avg"] is before
 
 
+def referring_to_itself():
+    state = {}
+    state["self"] = state
+    return state
+
+
+UNSENDABLE = {
+    "recursive": (referring_to_itself, RecursionError, "recursion"),
+    "sparse": (lambda: torch.eye(2).to_sparse(), ValueError, "optimizer_state.0 cannot be .*to_dense"),
+    "meta": (lambda: torch.ones(2, device="meta"), ValueError, "optimizer_state.0 cannot be .*on meta"),
+}
+
+
+@pytest.mark.parametrize("kind", UNSENDABLE)
+@pytest.mark.parametrize("place", ["state", "options"])
+def test_state_that_only_the_root_cannot_send(hvd, kind, place):
+    make, error, words = UNSENDABLE[kind]
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    is_root = hvd.rank() == 0
+
+    def target():
+        return optimizer.state[weight] if place == "state" else optimizer.param_groups[0]
+
+    target()["extra"] = make() if is_root else 1
+    expected = (error, words) if is_root else (hvd.HorovodInternalError, "rank 0 could not send")
+    with pytest.raises(expected[0], match=expected[1]):
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    target()["extra"] = torch.arange(3.0) if is_root else 1
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert target()["extra"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_state_that_is_sparse_on_other_ranks_only(hvd):
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    mine = torch.eye(2)
+    optimizer.state[weight]["extra"] = mine if hvd.rank() == 0 else mine.to_sparse()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert torch.equal(optimizer.state[weight]["extra"], mine)
+
+
 def test_options_have_the_roots_values_and_types(hvd):
     weight = torch.nn.Parameter(torch.ones(2))
     is_root = hvd.rank() == 0
@@ -231,6 +274,55 @@ def test_large_object(hvd):
     assert hvd.broadcast_object(data if hvd.rank() == 0 else None, name="large") == data
     everybodys = hvd.allgather_object(data[: 10_000_000 >> hvd.rank()], name="large")
     assert [len(part) for part in everybodys] == [10_000_000 >> rank for rank in range(hvd.size())]
+
+
+def broadcast_of_arrays(hvd):
+    """Broadcast of objects as other front ends do, whose tensors NumPy can read."""
+    np = pytest.importorskip("numpy")
+    from ronde.common import objects
+
+    def send(data, name):
+        return hvd.broadcast_(torch.from_numpy(np.array(data)), 0, name).numpy()
+
+    return objects, lambda obj, name: objects.broadcast_object(obj, 0, name, send)
+
+
+def broadcast_of_tensors(hvd):
+    from ronde.torch import functions
+
+    return functions, lambda obj, name: hvd.broadcast_object(obj, 0, name)
+
+
+@pytest.mark.parametrize("form", [broadcast_of_tensors, broadcast_of_arrays])
+@pytest.mark.parametrize("length", [1 << 20, 3 << 20, (3 << 20) + 1])
+def test_objects_in_pieces(hvd, monkeypatch, form, length):
+    module, broadcast = form(hvd)
+    monkeypatch.setattr(module, "PIECE_BYTES", 1 << 20)
+    data = bytes(range(256)) * (length // 256)
+    data = data[: length - 1000] + b"end"  # with what pickle adds, on both sides of the limit
+    assert broadcast(data if hvd.rank() == 0 else None, "pieces") == data
+
+
+@pytest.mark.parametrize("form", [broadcast_of_tensors, broadcast_of_arrays])
+def test_an_object_that_one_rank_cannot_allocate(several, monkeypatch, form):
+    hvd = several
+    module, broadcast = form(hvd)
+    monkeypatch.setattr(module, "PIECE_BYTES", 1 << 20)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    length, is_root = 200_000_000, hvd.rank() == 0
+    if hvd.rank() == 1:
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
+    try:
+        if hvd.rank() == 1:
+            with pytest.raises(hvd.HorovodInternalError, match="rank 1 cannot allocate 2000.* object huge"):
+                broadcast(None, "huge")
+        else:
+            assert len(broadcast(bytes(length) if is_root else None, "huge")) == length
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert broadcast("text" if is_root else None, "small") == "text"
 
 
 def test_allgather_object(hvd):

@@ -2,7 +2,8 @@
 
 Objects are pickled. Their lengths are sent first, as eight bytes, since frameworks differ in their
 integers; a length of 0 says that a rank could not pickle its object, so that no other rank waits
-for it. Unpickling executes code: the ranks of a job trust each other.
+for it. Large objects are broadcast in pieces, which a rank that cannot allocate the object receives
+too, for the same reason. Unpickling executes code: the ranks of a job trust each other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ except ImportError:
 #: Number of bytes in which a length is sent.
 LENGTH_BYTES = 8
 
+#: Most bytes that one broadcast sends; larger objects take several.
+PIECE_BYTES = 64 << 20
+
 
 def broadcast_object(
     obj: Any,
@@ -37,17 +41,40 @@ def broadcast_object(
 
     ``broadcast`` returns the root's array of bytes for one with the same number on each rank, and
     the name of the operation. If the object cannot be pickled or has more than ``bytes_max`` bytes,
-    the root raises the reason, and other ranks HorovodInternalError.
+    the root raises the reason, and other ranks HorovodInternalError. A rank that cannot allocate
+    the object raises HorovodInternalError; the other ranks get it.
     """
     name = name or "object"
     if _ronde.rank() == root_rank:
         data = _pickled(obj, bytes_max, lambda length: broadcast(length, f"{name}.sz"))
-        broadcast(data, f"{name}.t")
+        for start in range(0, data.size, PIECE_BYTES):
+            # One after another under one name: TensorFlow's graph has one operation for them all.
+            broadcast(data[start : start + PIECE_BYTES], f"{name}.t")
         return obj
     (length,) = _numbers(broadcast(_length(0), f"{name}.sz"))
     if not length:
         raise _not_pickled(f"rank {root_rank}", name)
-    return pickle.loads(broadcast(np.zeros(length, np.uint8), f"{name}.t").tobytes())
+    return pickle.loads(_received(length, name, broadcast))
+
+
+def _received(length: int, name: str, broadcast: Callable[[np.ndarray, str], np.ndarray]) -> Any:
+    """The root's bytes, received in pieces."""
+    scratch = np.zeros(min(length, PIECE_BYTES), np.uint8)
+    if length <= PIECE_BYTES:
+        return broadcast(scratch, f"{name}.t").tobytes()
+    try:
+        data: Optional[np.ndarray] = np.empty(length, np.uint8)
+    except MemoryError:
+        data = None
+    for start in range(0, length, PIECE_BYTES):
+        piece = broadcast(scratch[: length - start], f"{name}.t")
+        if data is not None:
+            data[start : start + PIECE_BYTES] = piece
+    if data is None:
+        raise HorovodInternalError(
+            f"rank {_ronde.rank()} cannot allocate {length} bytes for the object {name}; broadcast it in parts"
+        )
+    return data
 
 
 def allgather_object(

@@ -79,16 +79,18 @@ class JobFolder:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self._write_outcome(rank, Raised(summary, text, time.time(), isinstance(error, HorovodInternalError)))
 
-    def outcomes(self, ranks: int) -> list[Optional[Outcome]]:
-        """Outcome of each rank; None for a rank that ended without writing one."""
+    def outcomes(self, ranks: Optional[int] = None) -> list[Optional[Outcome]]:
+        """Outcome of each rank; None for a rank that ended without writing one. ``ranks``: their
+        number; None for those up to the last that has written one, at least one."""
+        if ranks is None:
+            names = [path.name.split(".") for path in self.path.glob("outcome.*")]
+            ranks = max((int(name[1]) + 1 for name in names if len(name) == 2), default=1)
         return [self._read_outcome(rank) for rank in range(ranks)]
 
     def final_outcomes(self) -> list[Optional[Outcome]]:
         """Outcomes of the ranks at the end of an elastic job; those of earlier ranks only if no
         rank has returned."""
-        names = [path.name.split(".") for path in self.path.glob("outcome.*")]
-        ranks = (int(name[1]) + 1 for name in names if len(name) == 2)
-        outcomes = self.outcomes(max(ranks, default=1))
+        outcomes = self.outcomes()
         returned = [outcome for outcome in outcomes if isinstance(outcome, Returned)]
         if not returned:
             return outcomes

@@ -59,7 +59,8 @@ def call(
         # Another Python has other modules.
         folder.write_function(function, with_path=python == sys.executable)
         code, cause = execute(flags, [python, "-m", "ronde.runner._task", path])
-        outcomes = folder.final_outcomes() if ranks is None else folder.outcomes(ranks)
+        # After a failure there can be fewer ranks: the launcher may have refused their number.
+        outcomes = folder.final_outcomes() if ranks is None else folder.outcomes(None if code else ranks)
     if code != 0 or not all(isinstance(outcome, Returned) for outcome in outcomes):
         raise _failure(code, cause, outcomes, launcher)
     return [_value(rank, outcome, code) for rank, outcome in enumerate(outcomes)]

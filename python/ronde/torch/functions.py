@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -18,6 +18,9 @@ try:  # also pickles functions and classes of the main program
     import cloudpickle
 except ImportError:
     cloudpickle = pickle
+
+#: Most bytes of an object that one broadcast sends; larger objects take several.
+PIECE_BYTES = 64 << 20
 
 _Named = Iterable[tuple[Optional[str], torch.Tensor]]
 
@@ -63,17 +66,34 @@ def _sendable(name: Optional[str], tensor: torch.Tensor) -> torch.Tensor:
 
     Raises ValueError with the tensor's name if it has no bytes to send.
     """
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        instead = "tensor.dequantize()" if tensor.is_quantized else "tensor.to_dense()"
-        raise ValueError(
-            f"{name or 'a tensor'} cannot be broadcast: it is of dtype {tensor.dtype} and layout "
-            f"{tensor.layout}; broadcast {instead}, or use broadcast_object"
-        )
+    _check_has_bytes(name, tensor)
     tensor = tensor.detach().contiguous()
     if tensor.dtype in _SENT_AS_IS:
         return tensor
     # Contiguous tensors keep their conjugate and negative bits.
     return tensor.resolve_conj().resolve_neg().view(-1).view(torch.uint8)
+
+
+def _check_has_bytes(name: Optional[str], tensor: torch.Tensor) -> None:
+    """Raises ValueError with the tensor's name if it has no bytes to send."""
+    reason = _why_no_bytes(tensor)
+    if reason is not None:
+        raise ValueError(f"{name or 'a tensor'} cannot be broadcast: {reason}")
+
+
+def _why_no_bytes(tensor: torch.Tensor) -> Optional[str]:
+    """The reason why the tensor has no bytes to send; None if it has."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        instead = "tensor.dequantize()" if tensor.is_quantized else "tensor.to_dense()"
+        return (
+            f"it is of dtype {tensor.dtype} and layout {tensor.layout}; broadcast {instead}, or use "
+            f"broadcast_object"
+        )
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"it is on {tensor.device}, not in host memory or on a CUDA device"
+    if tensor.numel() and not tensor.data_ptr():
+        return "it has no memory"
+    return None
 
 
 _SENT_AS_IS = {
@@ -102,7 +122,8 @@ def broadcast_optimizer_state(
     Parameters of a :func:`DistributedOptimizer` do not, as it handles missing gradients itself.
 
     Raises ValueError for L-BFGS, whose state does not belong to parameters, and on all ranks if the
-    optimizers' parameters differ.
+    optimizers' parameters differ. If the root's state cannot be sent, the root raises the reason,
+    and other ranks HorovodInternalError.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
@@ -111,8 +132,9 @@ def broadcast_optimizer_state(
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     is_root = rank() == root_rank
     tensors = _Tensors()
-    sent = _OptimizerState.of(optimizer, parameters, tensors) if is_root else None
-    state = broadcast_object(sent, root_rank, "optimizer_state")
+    state = _broadcast_made(
+        lambda: _OptimizerState.of(optimizer, parameters, tensors), root_rank, "optimizer_state"
+    )
     _check_alike(state, optimizer)
     if not is_root:
         state.restore(optimizer, parameters, tensors)
@@ -153,8 +175,10 @@ class _Tensors:
         self.found: list[torch.Tensor] = []
 
     def take(self, value: Any, parameter: Optional[torch.Tensor]) -> Any:
-        """Replaces the tensors in ``value`` by slots, also in dicts, lists and tuples."""
+        """Replaces the tensors in ``value`` by slots, also in dicts, lists and tuples. ValueError
+        if one has no bytes to send."""
         if isinstance(value, torch.Tensor):
+            _check_has_bytes(f"optimizer_state.{len(self.found)}", value)
             self.found.append(value)
             is_beside = parameter is not None and value.device == parameter.device
             return _Slot(tuple(value.shape), value.dtype, is_beside)
@@ -164,7 +188,11 @@ class _Tensors:
         """Replaces the slots in ``value`` by tensors: those of ``local`` if shape and dtype are
         equal."""
         if isinstance(value, _Slot):
-            if not (isinstance(local, torch.Tensor) and (tuple(local.shape), local.dtype) == value[:2]):
+            if not (
+                isinstance(local, torch.Tensor)
+                and (tuple(local.shape), local.dtype) == value[:2]
+                and _why_no_bytes(local) is None
+            ):
                 device = parameter.device if parameter is not None and value.is_beside_parameter else "cpu"
                 local = torch.empty(value.shape, dtype=value.dtype, device=device)
             self.found.append(local)
@@ -267,24 +295,52 @@ def broadcast_object(
 
     The object is pickled (with cloudpickle if it is installed), and may have any size. Returns the
     same object on the root and a new one on other ranks, where ``obj`` is ignored. If the object
-    cannot be pickled, the root raises the reason, and other ranks HorovodInternalError.
+    cannot be pickled, the root raises the reason, and other ranks HorovodInternalError. A
+    rank that cannot allocate the object raises HorovodInternalError; the other ranks get it.
     """
-    name = name or "object"
+    return _broadcast_made(lambda: obj, root_rank, name or "object", process_set)
+
+
+def _broadcast_made(
+    make: Callable[[], Any], root_rank: int, name: str, process_set: ProcessSet = global_process_set
+) -> Any:
+    """:func:`broadcast_object` of the object that ``make`` returns on the root, whose errors are
+    those of an object that cannot be pickled."""
     if rank() != root_rank:
-        # The length is sent first; it is 0 if the object could not be pickled.
+        # The length is sent first; it is 0 if there is no object to send.
         length = int(broadcast_(_length(0), root_rank, f"{name}.sz", process_set))
         if not length:
-            raise HorovodInternalError(f"rank {root_rank} could not pickle the object {name}: see its error")
-        data = torch.empty(length, dtype=torch.uint8, device="cpu")
-        return _unpickled(broadcast_(data, root_rank, f"{name}.t", process_set))
+            raise HorovodInternalError(f"rank {root_rank} could not send the object {name}: see its error")
+        try:
+            data = torch.empty(length, dtype=torch.uint8, device="cpu")
+        except RuntimeError as error:
+            # This rank takes part nevertheless, or the others would wait for it.
+            _broadcast_pieces(None, length, root_rank, name, process_set)
+            raise HorovodInternalError(
+                f"rank {rank()} cannot allocate {length} bytes for the object {name}; broadcast it in parts"
+            ) from error
+        _broadcast_pieces(data, length, root_rank, name, process_set)
+        return _unpickled(data)
     try:
+        obj = make()
         data = _pickled(obj)
     except BaseException:
         broadcast_(_length(0), root_rank, f"{name}.sz", process_set)
         raise
     broadcast_(_length(data.numel()), root_rank, f"{name}.sz", process_set)
-    broadcast_(data, root_rank, f"{name}.t", process_set)
+    _broadcast_pieces(data, data.numel(), root_rank, name, process_set)
     return obj
+
+
+def _broadcast_pieces(
+    data: Optional[torch.Tensor], length: int, root_rank: int, name: str, process_set: ProcessSet
+) -> None:
+    """Broadcasts ``length`` bytes in pieces, into ``data``; None: they are discarded."""
+    scratch = torch.empty(min(length, PIECE_BYTES), dtype=torch.uint8, device="cpu") if data is None else None
+    for index, start in enumerate(range(0, length, PIECE_BYTES)):
+        piece = scratch[: length - start] if data is None else data[start : start + PIECE_BYTES]
+        part = f"{name}.t.{index}" if index else f"{name}.t"
+        broadcast_(piece, root_rank, part, process_set)
 
 
 def allgather_object(

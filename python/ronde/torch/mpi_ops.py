@@ -384,8 +384,9 @@ def sparse_allreduce_async(
 ) -> Callable[[], torch.Tensor]:
     """Reduces sparse tensors, by average or sum: gathers the ranks' indices and values.
 
-    Returns a function that waits and returns the result, a sparse tensor with the elements of
-    all ranks (not coalesced). It can be called again after a KeyboardInterrupt.
+    The tensors have the same shape and dtype on all ranks. Returns a function that waits and
+    returns the result, a sparse tensor with the elements of all ranks (not coalesced). It can be
+    called again after a KeyboardInterrupt.
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors are combined by Average or Sum only")
@@ -396,9 +397,16 @@ def sparse_allreduce_async(
                 f"layout {tensor.layout}: use tensor.to_sparse(), or hvd.allreduce for dense tensors"
             )
         _check_tensor("sparse_allreduce_async", tensor)
+    if op == Average and tensor.dtype == torch.bool:
+        raise ValueError(
+            f"average is not defined for bool (tensor {name or 'without a name'}); convert the tensor "
+            f"first, or use another operation"
+        )
     tensor = tensor.detach()
     indices = tensor._indices().t().contiguous()
-    parts = [(indices, "indices"), (tensor._values().contiguous(), "values")]
+    # No rows, as only the shape matters: if it differs between ranks, all of them get an error.
+    shape = torch.empty((0, *tensor.shape), dtype=torch.uint8, device="cpu")
+    parts = [(indices, "indices"), (tensor._values().contiguous(), "values"), (shape, "shape")]
     handles = [
         allgather_async(part, None if name is None else f"{name}.{kind}", process_set) for part, kind in parts
     ]
@@ -408,13 +416,13 @@ def sparse_allreduce_async(
         # In one call of C, as Python runs signal handlers between calls: the result of an operation
         # that completes after the signal would be lost.
         results.extend(map(synchronize, handles[len(results) :]))
-        indices, values = results
+        indices, values, shape = results
         if op == Average:
             rounding_mode = None if values.is_floating_point() else "trunc"
             values = torch.div(values, process_set.size(), rounding_mode=rounding_mode)
         # Not on the default device.
         kind = {"device": values.device, **_UNCHECKED}
-        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, **kind)
+        return torch.sparse_coo_tensor(indices.t(), values, shape.shape[1:], **kind)
 
     return wait
 

@@ -242,6 +242,11 @@ def test_an_elastic_job_takes_names_of_this_machine_for_hosts():
     assert ronde.run(host_and_place, **both) == [("localhost", 1, 0, 2), ("127.0.0.1", 1, 1, 2)]
 
 
+def test_a_number_of_ranks_that_the_launcher_refuses():
+    ended = python("-", input="import ronde\nronde.run(print, num_proc=2**40)\n")
+    assert ended.returncode == 1 and "exit code" in ended.stderr.splitlines()[-1], ended.stderr
+
+
 def test_numbers_and_launchers_that_cannot_be_are_refused():
     for bad in (0, -1, "2"):
         with pytest.raises(ValueError, match="num_proc"):
