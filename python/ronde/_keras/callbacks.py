@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional, Union
 
 import keras
@@ -13,11 +14,26 @@ from ..common.elastic import is_seed
 from . import backend
 
 
+def _digest(parts: Mapping[str, str]) -> bytes:
+    return hashlib.blake2b(repr(sorted(parts.items())).encode(), digest_size=8).digest()
+
+
+def _difference(parts: Mapping[str, str], name: str) -> str:
+    """A part that differs between the first rank and another. All ranks call it, with parts that
+    are not equal on all of them."""
+    of_ranks = backend().allgather_object(dict(parts), name=name)
+    first = of_ranks[0]
+    rank, other = next((rank, other) for rank, other in enumerate(of_ranks) if other != first)
+    part = next(part for part in (*first, *other) if first.get(part) != other.get(part))
+    here, there = (of_rank.get(part, "missing") for of_rank in (first, other))
+    return f"{part} is {here} on rank 0 ({len(first)} in all) and {there} on rank {rank} ({len(other)})"
+
+
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Broadcasts the variables of the model and its optimizer from rank ``root_rank``.
 
     It does so at the beginning of training, or after the first batch if variables of some rank are
-    created then. All ranks need the callback.
+    created then. All ranks need the callback, and the same variables: otherwise ValueError.
     ``local_variables`` are left out; ``device`` is a parameter of Horovod, and not used.
     """
 
@@ -65,15 +81,31 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             for variable in [*self.model.variables, *(optimizer.variables if optimizer is not None else ())]
             if id(variable) not in local and not is_seed(variable)
         ]
+        self._check(variables)
         front.broadcast_variables(variables, self.root_rank)
         self.broadcast_done = True
+
+    def _check(self, variables: list[Any]) -> None:
+        """Raises ValueError on all ranks unless they have the same variables."""
+        # By position: names are numbered within a process, and may differ.
+        parts = {
+            f"variable {index}": f"{keras.backend.standardize_dtype(variable.dtype)} of shape {tuple(variable.shape)}"
+            for index, variable in enumerate(variables)
+        }
+        name = "broadcast_variables"
+        if len(set(backend().allgather_object(_digest(parts), name=f"{name}.digest"))) > 1:
+            difference = _difference(parts, name)
+            raise ValueError(
+                f"the variables of model and optimizer differ among the ranks: {difference}. "
+                f"BroadcastGlobalVariablesCallback needs the same ones, in the same order, on all ranks"
+            )
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
     """Averages metrics over the ranks at the end of an epoch.
 
-    It comes before callbacks that use the metrics, such as ReduceLROnPlateau. ``device`` is a
-    parameter of Horovod, and not used.
+    It comes before callbacks that use the metrics, such as ReduceLROnPlateau. All ranks have the
+    same metrics, otherwise ValueError. ``device`` is a parameter of Horovod, and not used.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -82,14 +114,34 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
         """Replaces the numbers and arrays in ``logs`` by their averages."""
-        if not logs:
-            return
+        logs = {} if logs is None else logs
         names = sorted(logs)
         arrays = [np.asarray(keras.ops.convert_to_numpy(logs[name]), np.float64) for name in names]
+        self._check({repr(name): f"of shape {array.shape}" for name, array in zip(names, arrays)})
+        if not names:
+            return
         averages = backend().averages(np.concatenate([array.ravel() for array in arrays]), "metrics")
         ends = np.cumsum([array.size for array in arrays])
         for name, array, part in zip(names, arrays, np.split(averages, ends[:-1])):
             logs[name] = part.reshape(array.shape) if array.ndim else float(part[0])
+
+    def _check(self, parts: Mapping[str, str]) -> None:
+        """Raises ValueError on all ranks unless they have the same metrics."""
+        size = _ronde.size()
+        if size == 1:
+            return
+        # Averages, as ranks that have joined take part in no other operation; they count as zeros.
+        # The mean of n signs is 1 or -1 if they are equal, and otherwise at least 2 / n from both.
+        signs = np.unpackbits(np.frombuffer(_digest(parts), np.uint8)) * 2.0 - 1.0
+        means = np.abs(backend().averages([1.0, *signs], "metrics.digest"))
+        if (means > means[0] - 1 / size).all():
+            return
+        difference = "where is unknown, as a rank has joined"
+        if means[0] > 1 - 0.5 / size:
+            difference = _difference(parts, "metrics.names")
+        raise ValueError(
+            f"the metrics differ among the ranks: {difference}. MetricAverageCallback needs the same ones on all ranks"
+        )
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):

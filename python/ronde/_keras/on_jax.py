@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -93,6 +94,12 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
 def sync_model(model: Any) -> None:
     """Gives variables the values that training holds, and makes training take theirs again."""
     model.jax_state_sync()
+
+
+def wait_for(model: Any) -> None:
+    """Waits for the steps that compute the model's variables, and raises their errors: Keras does
+    not wait for the last ones."""
+    jax.block_until_ready([variable.value for variable in model.variables])
 
 
 def barrier(process_set: ProcessSet) -> None:

@@ -33,7 +33,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
     local = LocalVariables(options.process_set, options.scale_local_gradients)
 
     def reduce(grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        for variable in options.local_variables:
+        for variable in options.all_local():
             local.add(variable)
         return local.reduce(reduce_shared, grads, variables)
 

@@ -28,8 +28,15 @@ class Options:
     scale_local_gradients: bool = True
     #: Variables whose gradients are not reduced.
     local_variables: list[Any] = field(default_factory=list)
+    #: Layers whose variables are local too, also those that they create later.
+    local_layers: list[Any] = field(default_factory=list)
     #: Variables with gradients in the current step.
     present: list[Any] = field(default_factory=list)
+
+    def all_local(self) -> list[Any]:
+        """Variables whose gradients are not reduced, with those of layers."""
+        of_layers = (variable for layer in self.local_layers for variable in layer.trainable_weights)
+        return [*self.local_variables, *of_layers]
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -42,7 +49,7 @@ class Options:
     ) -> tuple[list[Any], list[int]]:
         """Returns the gradients, with those of local variables scaled, and the indices of the
         gradients to reduce."""
-        local = {id(variable) for variable in self.local_variables}
+        local = {id(variable) for variable in self.all_local()}
         results, places = list(gradients), []
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):
             if gradient is None:

@@ -49,12 +49,17 @@ def _training(method: Any) -> Any:
     @functools.wraps(method)
     def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
         front = backend()
+        has_ended = False
         try:
-            return method(model, *args, **kwargs)
+            result = method(model, *args, **kwargs)
+            has_ended = True
+            if hasattr(front, "wait_for"):  # a backend whose steps still run
+                front.wait_for(model)
+            return result
         except front.ERRORS as error:
             converted = front.converted(error)
             is_lost = isinstance(converted, HorovodInternalError)
-            if is_lost and _has_progress_bar(method, model, args, kwargs):
+            if is_lost and not has_ended and _has_progress_bar(method, model, args, kwargs):
                 sys.stdout.write("\n")
                 sys.stdout.flush()
             if converted is error:

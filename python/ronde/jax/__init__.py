@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress as _suppress
+
 try:
     import jax as _jax  # noqa: F401
 except ModuleNotFoundError as error:
@@ -41,6 +43,7 @@ from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from .compression import Compression
 from .functions import after_join as _after_join
 from .functions import allgather_object, broadcast_object
+from .library import ERRORS as _ERRORS
 from .library import set_id_of as _set_id_of
 from .ops import (
     allgather,
@@ -65,9 +68,11 @@ def join() -> int:
     If other ranks have traced an update of a :func:`distributed` optimizer meanwhile, updates that
     are traced after the join are not checked to have the same tree of arrays on all ranks.
     """
-    # Programs that still run submit their operations first.
-    _jax.effects_barrier()
-    _jax.block_until_ready(_jax.live_arrays())
+    # Programs that still run submit their operations first. An operation that has failed has raised
+    # its error where its result was used.
+    for wait in (_jax.effects_barrier, *(array.block_until_ready for array in _jax.live_arrays())):
+        with _suppress(*_ERRORS):
+            wait()
     last = _ronde.join()
     _after_join()
     return last

@@ -163,6 +163,21 @@ def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (rows // count + (rank < rows % count), *shape[1:])
 
 
+#: Separates the names in their attribute, see python/src/jax/handler.rs.
+_SEPARATOR = "\n"
+
+
+def _text(names: tuple[str, ...]) -> str:
+    """The names as one attribute. ValueError for a name that it cannot contain."""
+    for name in names:
+        if _SEPARATOR in name:
+            raise ValueError(f"name={name!r} contains a newline, which separates names")
+        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise ValueError(f"name={name!r} contains a surrogate, which is not a character of a text")
+    # The empty text is that of no names: an operation whose name is empty is not named by a counter.
+    return _SEPARATOR.join(names) or " " * len(names)
+
+
 def _attributes(how: How) -> dict[str, Any]:
     return {
         "kind": np.int64(how.kind),
@@ -173,7 +188,7 @@ def _attributes(how: How) -> dict[str, Any]:
         "process_set": np.int64(how.set_id),
         "group": np.int64(how.is_group),
         "step": np.int64(how.marks_step),
-        "names": "\n".join(how.names),
+        "names": _text(how.names),
     }
 
 
@@ -193,10 +208,27 @@ def _(*arrays: Any, how: How) -> list[Any]:
     return [array.update(shape=result_shape(how, array.shape), weak_type=False) for array in arrays]
 
 
+#: Most arrays of a call of the handler if it can be divided: XLA's time for a call grows with the
+#: square of their number.
+_ARRAYS_MAX = 250
+
+#: Most calls of a divided one: the handler keeps the names of the newest 32 calls.
+_PARTS_MAX = 8
+
+
 def _lowered(context: Any, *arrays: Any, how: How) -> Any:
-    aliases = _aliases(how, len(arrays))
-    rule = jax.ffi.ffi_lowering(_TARGET, has_side_effect=True, operand_output_aliases=aliases)
-    return rule(context, *arrays, **_attributes(how))
+    # A group is one call, and so is the end of a step, which is marked when all arrays are complete.
+    can_divide = len(how.names) == len(arrays) and not (how.is_group or how.marks_step)
+    count = max(_ARRAYS_MAX, -(-len(arrays) // _PARTS_MAX)) if can_divide else len(arrays)
+    results: list[Any] = []
+    for begin in range(0, len(arrays), count):
+        part = slice(begin, begin + count)
+        aliases = _aliases(how, len(arrays[part]))
+        rule = jax.ffi.ffi_lowering(_TARGET, has_side_effect=True, operand_output_aliases=aliases)
+        place = context.replace(avals_in=context.avals_in[part], avals_out=context.avals_out[part])
+        names = how.names[part] if can_divide else how.names
+        results.extend(rule(place, *arrays[part], **_attributes(how._replace(names=names))))
+    return results
 
 
 mlir.register_lowering(_pure, _lowered, platform="cpu")
@@ -210,6 +242,19 @@ def _compiled(how: How, arrays: tuple[Any, ...]) -> list[jax.Array]:
 _pure.def_impl(lambda *arrays, how: _compiled(how, arrays))
 
 
+def _check_devices(arrays: Sequence[jax.Array]) -> None:
+    """Raises ValueError for an array on several devices: XLA does not divide calls of the handler."""
+    for array in arrays:
+        sharding = array.sharding
+        # The class of most arrays, for which the number is slow.
+        if not isinstance(sharding, jax.sharding.SingleDeviceSharding) and sharding.num_devices > 1:
+            raise ValueError(
+                f"an array of shape {array.shape} is on {sharding.num_devices} devices of this process, and "
+                "an operation needs arrays on one: move it with jax.device_put(array, jax.local_devices()[0]), "
+                "and start one rank for each device"
+            )
+
+
 def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     """Calls the handler. Within ``jit`` it becomes a part of the program; with arrays it returns
     when the operation has completed.
@@ -218,6 +263,7 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     """
     arrays = as_arrays(arrays)
     if not is_traced(arrays):
+        _check_devices(arrays)
         if how.kind not in (ALLREDUCE, BROADCAST):
             process_set = set_of(how.set_id)
             how = how._replace(place=(size_of(process_set), process_set.rank()))
@@ -233,6 +279,9 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     return list(function(*arrays, **_attributes(how)))
 
 
+#: End of the text that JAX puts before the error of a result that a later program uses.
+_DISPATCH = "Error dispatching computation"
+
 #: Exceptions of JAX for failed operations. ValueError is raised if a program starts with a result
 #: of a failed operation.
 ERRORS = (jax.errors.JaxRuntimeError, ValueError)
@@ -241,9 +290,10 @@ ERRORS = (jax.errors.JaxRuntimeError, ValueError)
 def as_horovod_error(error: Exception) -> Exception:
     """The exception for a failed operation: ValueError for invalid arguments, HorovodInternalError
     for differences between ranks and failed jobs; others unchanged."""
-    code, _, message = str(error).partition(f": {_MARK}")
+    code, mark, message = str(error).partition(f": {_MARK}")
     if code == "INVALID_ARGUMENT":
         return ValueError(message)
-    if code in ("FAILED_PRECONDITION", "UNKNOWN"):
+    # A program that uses a failed result has lost the code of the error.
+    if code in ("FAILED_PRECONDITION", "UNKNOWN") or (mark and code.endswith(_DISPATCH)):
         return HorovodInternalError(message)
     return error

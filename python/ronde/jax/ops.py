@@ -178,7 +178,7 @@ def allreduce_tree(
 
     The runtime fuses the arrays, each of which has a name with its place in the tree. Within
     ``jit``, all ranks must use some of the results, or none: otherwise JAX removes the call on some
-    ranks, and the others wait.
+    ranks, and the others wait. XLA compiles a large tree as several calls, unless it marks a step.
     ``marks_step``: marks the end of a training step for the tuner.
     """
     leaves, structure = jax.tree_util.tree_flatten(tree)

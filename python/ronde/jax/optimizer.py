@@ -39,8 +39,11 @@ class _Reducer:
             arrays = jax.tree_util.tree_map(jnp.asarray, gradients)
             if check_same_tree(arrays, self._process_set, is_traced):
                 self._checked.add((is_traced, structure))
+        # Optimizers with the same name may reduce in one program, at the same time.
+        number = library.number_in_program((self._name, self._process_set.process_set_id), leaves)
+        name = f"{self._name}.{number}" if number else self._name
         return allreduce_tree(
-            gradients, self._name, process_set=self._process_set, marks_step=True, **self._arguments
+            gradients, name, process_set=self._process_set, marks_step=True, **self._arguments
         )
 
 
@@ -52,12 +55,14 @@ def distributed(
     gradient_predivide_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """An optimizer of optax like ``optimizer``, which gets the gradients of all ranks.
+    """An optimizer of optax like ``optimizer``, which gets the gradients of all ranks. Of an object
+    such as ``MultiSteps`` it is a ``GradientTransformationExtraArgs``.
 
     ``update`` reduces the gradients in one call, inside or outside of ``jit``.
     ``gradient_predivide_factor``: the average divides by this factor before the sum and by the rest
-    after it. ``name``: differs between optimizers of one program. ValueError for an optimizer that
-    is distributed already.
+    after it. ``name``: in one program, later updates under the same name get a number. Optimizers
+    of programs that run at the same time need different names. ValueError for an optimizer that is
+    distributed already.
     """
     if getattr(optimizer.update, "_is_distributed", False):
         raise ValueError("the optimizer is distributed already: its gradients would be reduced twice")
@@ -76,4 +81,8 @@ def distributed(
         return optimizer.update(reduce(gradients), state, params, **extra)
 
     update._is_distributed = True
-    return type(optimizer)(optimizer.init, update)
+    if isinstance(optimizer, tuple):  # GradientTransformation and its kinds
+        return type(optimizer)(optimizer.init, update)
+    import optax  # only such an optimizer needs it
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)

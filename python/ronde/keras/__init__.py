@@ -127,7 +127,12 @@ def PartialDistributedOptimizer(
     scale_local_gradients: bool = True,
 ) -> Any:
     """:func:`DistributedOptimizer` that does not reduce the gradients of ``local_layers``: a layer of
-    Keras, or several, which are built."""
+    Keras, or several, which need not be built yet."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, _keras_package.layers.Layer) else list(layers)
+    for layer in layers:
+        if not isinstance(layer, _keras_package.layers.Layer):
+            raise ValueError(f"local_layers has a {type(layer).__name__}: expected layers of Keras")
     distributed = DistributedOptimizer(
         optimizer,
         name,
@@ -141,12 +146,7 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    layers = [] if local_layers is None else local_layers
-    for layer in [layers] if isinstance(layers, _keras_package.layers.Layer) else layers:
-        if not isinstance(layer, _keras_package.layers.Layer):
-            raise ValueError(f"local_layers has a {type(layer).__name__}: expected layers of Keras")
-        for variable in layer.trainable_weights:
-            distributed.register_local_var(variable)
+    distributed._options.local_layers.extend(layers)
     return distributed
 
 

@@ -24,12 +24,17 @@ def broadcast_variables(
 ) -> Any:
     """Assigns the values of rank ``root_rank`` to the variables of all ranks.
 
-    All ranks pass the same variables in the same order: ``tf.Variable`` or Keras' variables.
+    All ranks pass the same variables in the same order: ``tf.Variable`` or Keras' variables. In eager
+    execution, ValueError on all ranks if their number, shapes or dtypes differ.
     ``inplace`` is a parameter of Horovod, and not used: the variables are one group, and their
     values are assigned without further copies. In a graph of TensorFlow 1 it returns the operation
     to run.
     """
+    from . import models  # which imports this module
+
     variables = list(variables)
+    if tf.executing_eagerly():
+        models.check_same_variables(variables, process_set)
     assigned = broadcast_(variables, root_rank, process_set=process_set)
     return None if tf.executing_eagerly() else tf.group(*assigned)
 

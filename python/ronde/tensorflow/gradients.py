@@ -7,6 +7,7 @@ are there, they are submitted in one call.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
@@ -17,7 +18,7 @@ from ..common.reduce_ops import Adasum, Average, Groups, check_adasum
 from ..common.util import split_list
 from . import library
 from .compression import Compression, Compressor
-from .models import name_of, number_of
+from .models import kinds_of, name_of, number_of
 from .reduce import check_sparse
 from .util import unconverted
 
@@ -135,6 +136,10 @@ def _names(
     if use_generic_names:
         return [f"grad_{index}" for index in range(len(gradients))]
     scope = f"{how.name}_Allreduce"
+    if any(gradient is None for gradient in gradients):
+        # Otherwise a rank without some gradients would go on, and reduce those of its next step with
+        # those of this step of the others.
+        scope = f"{scope}.{hashlib.blake2b(kinds_of(gradients), digest_size=4).hexdigest()}"
     if tf.executing_eagerly():
         scope = f"{scope}.{number}" if number else scope
     else:

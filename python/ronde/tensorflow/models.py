@@ -32,8 +32,8 @@ class _Model(NamedTuple):
     variables: list[Callable[[], Any]]
     #: Number among the models of this process set, in the order of their first use.
     number: int
-    #: Whether the check need not be repeated.
-    is_checked: bool
+    #: Kinds of gradients (:func:`kinds_of`) with which the check need not be repeated.
+    checked: set[bytes]
 
 
 class _Models:
@@ -84,9 +84,12 @@ def _reference(variable: Any) -> Callable[[], Any]:
 
 def number_of(name: str, variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> int:
     """Number of a list of variables in eager execution, equal on all ranks; 0 in a graph, whose names
-    need none. At its first use the ranks check that their variables have the same shapes and dtypes,
-    and that the same ones have gradients; in eager execution also at later uses, until no rank has
-    joined.
+    need none. At its first use, and at the first with other kinds of gradients, the ranks check that
+    their variables have the same shapes and dtypes, and that the same ones have gradients; in eager
+    execution also at later uses, until no rank has joined.
+
+    A rank alone whose variables have other gradients in a later step waits in the check, where the
+    runtime reports it: it cannot know that the other ranks do not check.
 
     Called in eager execution or while a ``tf.function`` is traced. Raises ValueError on all ranks
     if they differ.
@@ -105,11 +108,20 @@ def number_of(name: str, variables: Sequence[Any], gradients: Sequence[Any], pro
     ):
         number = models.count if is_eager else 0
         models.count += is_eager
-        model = _Model([_reference(variable) for variable in variables], number, is_checked=False)
-    if not model.is_checked:
-        is_checked = _check_if_needed(variables, gradients, process_set)
-        models.known[key] = model._replace(is_checked=is_checked)
+        model = _Model([_reference(variable) for variable in variables], number, checked=set())
+    kinds = kinds_of(gradients)
+    if kinds not in model.checked:
+        if _check_if_needed(variables, gradients, process_set):
+            model.checked.add(kinds)
+        models.known[key] = model
     return model.number
+
+
+def kinds_of(gradients: Sequence[Any]) -> bytes:
+    """For each gradient 0 if there is none, 1 for a dense and 2 for a sparse one."""
+    return bytes(
+        0 if gradient is None else 1 + isinstance(gradient, tf.IndexedSlices) for gradient in gradients
+    )
 
 
 def _check_if_needed(variables: Sequence[Any], gradients: Sequence[Any], process_set: ProcessSet) -> bool:
@@ -138,12 +150,31 @@ def _check(variables: Sequence[Any], gradients: Sequence[Any], process_set: Proc
             _Operations(),
             descriptions,
             process_set,
-            where="All ranks need the same variables in the same order",
+            where="All ranks need the same variables in the same order, with gradients of the same ones in each step",
         )
     except ValueError as error:
         names = ", ".join(f"{index} {name_of(variable)!r}" for index, variable in enumerate(variables))
         raise ValueError(f"{error}. On this rank they are: {names}") from None
     return answer.is_final
+
+
+def check_same_variables(variables: Sequence[Any], process_set: ProcessSet) -> None:
+    """Raises ValueError on all ranks unless they have as many variables, of the same shapes and
+    dtypes. Called in eager execution."""
+    if not process_set.included() or size_of(process_set) == 1:
+        return
+    descriptions = {}
+    for index, variable in enumerate(variables):
+        shape = tf.TensorShape(variable.shape)
+        if not shape.is_fully_defined():
+            shape = tf.convert_to_tensor(variable).shape
+        descriptions[f"variable {index}"] = _type_of(variable.dtype, shape)
+    model_check.check_same_model(
+        _Operations(),
+        descriptions,
+        process_set,
+        where="broadcast_variables needs the same variables in the same order on all ranks",
+    )
 
 
 def name_of(variable: Any) -> str:
@@ -158,11 +189,13 @@ def name_of(variable: Any) -> str:
 
 
 def _description(variable: Any, gradient: Any) -> str:
-    dtype = tf.as_dtype(variable.dtype).name
-    shape = tuple(variable.shape)
     kind = ""
     if gradient is None:
         kind = ", without a gradient"
     elif isinstance(gradient, tf.IndexedSlices):
         kind = ", with a sparse gradient"
-    return f"{dtype} of shape {shape}{kind}"
+    return f"{_type_of(variable.dtype, variable.shape)}{kind}"
+
+
+def _type_of(dtype: Any, shape: Any) -> str:
+    return f"{tf.as_dtype(dtype).name} of shape {tuple(shape)}"

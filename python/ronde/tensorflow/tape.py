@@ -21,6 +21,8 @@ class _DistributedGradientTape(tf.GradientTape):
         self._other = tape
         self._allreduce_grads = reducer(how)
         self._local_sources = LocalVariables(how.process_set, scale_local_gradients)
+        #: Layers whose variables are local sources, also those that they create later.
+        self._local_layers: list[Any] = []
         self.process_set = how.process_set
         self.scale_local_gradients = scale_local_gradients
 
@@ -82,6 +84,9 @@ class _DistributedGradientTape(tf.GradientTape):
         """
         gradients = self._other.gradient(target, sources, output_gradients, unconnected_gradients)
         variables = tf.nest.flatten(sources)
+        for layer in self._local_layers:
+            for variable in layer.trainable_weights:
+                self._local_sources.add(variable)
         # None is a value here, and IndexedSlices are not taken apart.
         flat = tf.nest.flatten(gradients) if isinstance(sources, (list, tuple, dict)) else [gradients]
         reduced = self._local_sources.reduce(self._allreduce_grads, flat, variables, use_generic_names)
@@ -152,7 +157,8 @@ def PartialDistributedGradientTape(
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """:func:`DistributedGradientTape` that does not reduce the gradients of ``local_layers``: a
-    Keras layer, or several."""
+    Keras layer, or several, which need not be built yet."""
+    layers = _checked_layers(local_layers)
     tape = DistributedGradientTape(
         gradtape,
         device_dense,
@@ -166,16 +172,15 @@ def PartialDistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
-    for variable in local_variables(local_layers):
-        tape.register_local_source(variable)
+    tape._local_layers.extend(layers)
     return tape
 
 
-def local_variables(layers: Any) -> list[Any]:
-    """Trainable variables of a Keras layer or several. ValueError for anything else."""
+def _checked_layers(layers: Any) -> list[Any]:
+    """List of a Keras layer or several. ValueError for anything else."""
     layers = [] if layers is None else layers
     layers = [layers] if isinstance(layers, tf.keras.layers.Layer) else list(layers)
     for layer in layers:
         if not isinstance(layer, tf.keras.layers.Layer):
             raise ValueError(f"local_layers has a {type(layer).__name__}: expected layers of Keras")
-    return [variable for layer in layers for variable in layer.trainable_weights]
+    return layers

@@ -1,6 +1,7 @@
-"""Elastic jobs of TensorFlow and Keras: a rank is killed, and the training continues; it is replaced.
+"""Elastic jobs of TensorFlow, and of Keras on TensorFlow and JAX: a rank is killed, and the training
+continues; it is replaced.
 
-Start: ``python -m pytest python/tests/frontends``, where TensorFlow and Keras are installed.
+Start: ``python -m pytest python/tests/frontends``, where Keras and TensorFlow or JAX are installed.
 """
 
 import os
@@ -119,7 +120,46 @@ def test_a_state_survives_the_loss_of_a_rank(module, state):
     assert ends == [("-1.0", "8", "1")], output
 
 
-def run(flags, program):
+# Steps of JAX still run, with results of the step that failed, when Keras starts the next ones.
+FITTED = """
+import os, signal
+import numpy as np
+import keras
+import ronde.keras as hvd
+
+hvd.init()
+keras.utils.set_random_seed(0)
+layers = [keras.layers.Dense(8, activation="relu") for _ in range(4)]
+model = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(1)])
+model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.001)), loss="mse")
+state = hvd.elastic.KerasState(model, epoch=0)
+x = np.random.rand(256, 8).astype("float32")
+
+class Kill(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if state.epoch == 2 and batch == 3 and hvd.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+@hvd.elastic.run
+def train(state):
+    while state.epoch < 4:
+        model.fit(x, x[:, :1], verbose=0, batch_size=32, callbacks=[Kill()])
+        state.epoch += 1
+        state.commit()
+
+train(state)
+print("ends after", state.epoch, "on", hvd.size(), flush=True)
+"""
+
+
+def test_fit_on_jax_survives_the_loss_of_a_rank():
+    pytest.importorskip("jax")
+    output = run(["-np", "2", "--min-np", "1"], FITTED, "jax")
+    assert "rank 1 on host localhost was killed by signal 9" in output, output
+    assert output.count("ends after 4 on 1") == 1, output
+
+
+def run(flags, program, backend="tensorflow"):
     """Output of an elastic job of the program."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     ended = subprocess.run(
@@ -128,7 +168,7 @@ def run(flags, program):
         stderr=subprocess.STDOUT,
         text=True,
         timeout=SECONDS,
-        env={**own, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"},
+        env={**own, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": backend},
     )
     assert ended.returncode == 0, ended.stdout
     return ended.stdout

@@ -1,5 +1,9 @@
 """Operations inside and outside of ``jit``, gradients, ``vmap``, trees and the optimizer."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -136,6 +140,23 @@ def test_trees(jax, hvd, run):
 def test_one_call_for_a_tree(jax, hvd):
     text = jax.jit(lambda tree: hvd.allreduce_tree(tree, "one")).lower([jax.numpy.ones(2)] * 10).as_text()
     assert text.count("@ronde_collective") == 1
+
+
+def test_calls_for_a_large_tree(jax, hvd, run):
+    # XLA's time for a call grows with the square of the number of arrays.
+    tree = {f"{index:03}": jax.numpy.full(2, index + hvd.rank()) for index in range(600)}
+
+    def lowered(**how):
+        step = jax.jit(lambda tree: hvd.allreduce_tree(tree, "large", hvd.Sum, **how))
+        return step.lower(tree).as_text()
+
+    text = lowered()
+    assert text.count("@ronde_collective") == 3
+    assert all(text.count(f"large['{name}']") == 1 for name in tree)
+    assert lowered(marks_step=True).count("@ronde_collective") == 1
+    n = hvd.size()
+    reduced = run(lambda tree: hvd.allreduce_tree(tree, "large", hvd.Sum), tree)
+    assert [int(reduced[name][1]) for name in tree] == [n * index + n * (n - 1) // 2 for index in range(600)]
 
 
 def test_objects(jax, hvd):
@@ -277,6 +298,131 @@ def test_a_process_set_with_the_number_of_a_removed_one(jax, hvd, run):
             assert gradient.tolist() == [n] * 3
         if part is not hvd.global_process_set:
             hvd.remove_process_set(part)
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("INVALID_ARGUMENT: ronde: the text", ValueError),
+        ("FAILED_PRECONDITION: ronde: the text", "HorovodInternalError"),
+        ("UNKNOWN: ronde: the text", "HorovodInternalError"),
+        ("INTERNAL: Error dispatching computation: ronde: the text", "HorovodInternalError"),
+        ("INTERNAL: " + "Error dispatching computation: " * 3 + "ronde: the text", "HorovodInternalError"),
+    ],
+)
+def test_the_class_of_an_error(hvd, text, kind):
+    from ronde.jax import library
+
+    error = library.as_horovod_error(RuntimeError(text))
+    assert type(error) is (getattr(hvd, kind) if isinstance(kind, str) else kind)
+    assert str(error) == "the text"
+
+
+@pytest.mark.parametrize(
+    "text", ["INTERNAL: ronde: the text", "UNKNOWN: the text", "INTERNAL: Error dispatching computation: the text"]
+)
+def test_errors_that_stay(hvd, text):
+    from ronde.jax import library
+
+    error = RuntimeError(text)
+    assert library.as_horovod_error(error) is error
+
+
+def test_two_optimizers_in_one_program(jax, hvd):
+    optax = pytest.importorskip("optax")
+    optimizers = [hvd.distributed(optax.sgd(1.0)) for _ in range(2)]
+
+    @jax.jit
+    def step(trees, matrix, counts):
+        # The ranks compute the gradients in different orders.
+        delays = [jax.lax.fori_loop(0, count, lambda _, m: m @ m, matrix).sum() * 0 for count in counts]
+        trees = [{"w": tree["w"] + delay} for tree, delay in zip(trees, delays)]
+        return [one.update(tree, one.init(tree))[0] for one, tree in zip(optimizers, trees)]
+
+    trees = [{"w": jax.numpy.full(3, value)} for value in (1.0, 100.0)]
+    counts = jax.numpy.array([8, 1] if hvd.rank() == 0 else [1, 8])
+    arguments = trees, jax.numpy.eye(200), counts
+    text = step.lower(*arguments).as_text()
+    assert "distributed['w']" in text and "distributed.1['w']" in text
+    for _ in range(3):
+        changes = [change["w"].tolist() for change in step(*arguments)]
+        assert changes == [[-1.0] * 3, [-100.0] * 3]
+
+
+def test_a_distributed_optimizer_of_several_steps(jax, hvd, run):
+    optax = pytest.importorskip("optax")
+    optimizer = hvd.distributed(optax.MultiSteps(optax.sgd(1.0), 2), "several")
+    gradients = {"w": jax.numpy.full(2, hvd.rank() + 1.0)}
+    state = optimizer.init(gradients)
+    for expected in (0.0, -(hvd.size() + 1) / 2):
+        changes, state = run(optimizer.update, gradients, state)
+        np.testing.assert_allclose(changes["w"], [expected] * 2)
+    with pytest.raises(ValueError, match="twice"):
+        hvd.distributed(optimizer)
+
+
+def test_a_join_after_a_failed_operation(jax, hvd):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    from ronde.jax import library
+
+    failing = jax.jit(lambda x: hvd.allreduce(jax.numpy.sin(x @ x), "failing"))
+    results = []
+    with pytest.raises(hvd.HorovodInternalError, match="Mismatched"):
+        try:
+            results.append(failing(jax.numpy.ones([300 + hvd.rank()] * 2)))
+            results.append(jax.jit(lambda x: x * 2)(results[0]))
+            jax.block_until_ready(results[::-1])
+        except library.ERRORS as error:
+            raise library.as_horovod_error(error) from error
+    assert 0 <= hvd.join() < hvd.size()
+    # JAX waits for the last program with an effect at its end.
+    jax.jit(lambda x: hvd.allreduce(x, "afterwards"))(jax.numpy.ones(2)).block_until_ready()
+    jax.effects_barrier()
+
+
+def test_names(jax, hvd, run):
+    n, x = hvd.size(), jax.numpy.ones(2)
+    for name, problem in (("a\nb", "newline"), ("\ud800", "surrogate")):
+        with pytest.raises(ValueError, match=problem):
+            run(lambda x, name=name: hvd.allreduce(x, name), x)
+        with pytest.raises(ValueError, match=problem):
+            hvd.broadcast_tree([x, x], 0, name)
+        with pytest.raises(ValueError, match=problem):
+            hvd.allgather_object(1, name)
+    assert run(lambda x: hvd.allreduce(x, "ä\U0001f600", hvd.Sum), x).tolist() == [n] * 2
+    # An empty name is a name: a counter does not replace it.
+    assert 'names = " "' in jax.jit(lambda x: hvd.allreduce(x, "")).lower(x).as_text()
+    assert run(lambda x: hvd.allreduce(x, "", hvd.Sum), x).tolist() == [n] * 2
+    assert run(lambda x: hvd.broadcast_tree([x, x], 0, ""), x)[1].tolist() == [1.0] * 2
+
+
+DEVICES = """
+import jax
+import ronde.jax as hvd
+
+hvd.init()
+devices = jax.devices()
+mesh = jax.sharding.Mesh(devices, ("x",))
+for spec in (jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec()):
+    x = jax.device_put(jax.numpy.arange(4.0), jax.sharding.NamedSharding(mesh, spec))
+    for operation in (hvd.allreduce, hvd.allgather, lambda x: hvd.broadcast_tree({"x": x})):
+        try:
+            operation(x)
+        except ValueError as error:
+            print(len(devices), error)
+x = jax.device_put(x, devices[1])
+assert hvd.allreduce(x).tolist() == [0, 1, 2, 3]
+"""
+
+
+def test_arrays_on_several_devices(hvd):
+    if hvd.size() > 1:
+        pytest.skip("a job of its own")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    own.update(XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu")
+    output = subprocess.check_output([sys.executable, "-c", DEVICES], env=own, text=True)
+    assert output.count("2 an array of shape (4,) is on 2 devices") == 6, output
 
 
 # The last test: steps that are traced after it are not checked.

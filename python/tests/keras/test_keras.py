@@ -61,6 +61,22 @@ def test_a_model_that_only_rank_0_has_built(keras, hvd):
     assert callback.broadcast_done and equal_on_all_ranks(hvd, model)
 
 
+@pytest.mark.parametrize("difference", ["shape", "variables", "optimizer"])
+def test_a_broadcast_of_models_that_differ(keras, hvd, difference):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    differs = hvd.rank() == hvd.size() - 1
+    width = 4 if differs and difference == "shape" else 3
+    use_bias = not (differs and difference == "variables")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1, use_bias=use_bias)])
+    kind = keras.optimizers.Adam if differs and difference == "optimizer" else keras.optimizers.SGD
+    model.compile(optimizer=hvd.DistributedOptimizer(kind(0.1)), loss="mse")
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    with pytest.raises(ValueError, match=r"differ among the ranks: variable \d+ is .* on rank 0 .* on rank"):
+        model.fit(*data(), verbose=0, callbacks=[callback])
+    assert not callback.broadcast_done
+
+
 @pytest.fixture
 def schedule_of(keras):
     class Schedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -193,6 +209,20 @@ def test_local_layers(keras, hvd, model_of, scale):
     np.testing.assert_array_equal(last[0][0], last[-1][0])
 
 
+def test_local_layers_that_are_built_later(keras, hvd):
+    def trained(distribute):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+        model.compile(optimizer=distribute(keras.optimizers.SGD(0.1), model.layers), loss="mse")
+        model.train_on_batch(*data(hvd.rank(), 8))
+        return model
+
+    def partial(optimizer, layers):
+        return hvd.PartialDistributedOptimizer(optimizer, local_layers=layers, scale_local_gradients=False)
+
+    assert largest_difference(trained(partial), trained(lambda optimizer, _: optimizer)) < 1e-6
+
+
 def test_metrics_are_averaged(keras, hvd, model_of):
     callback = hvd.callbacks.MetricAverageCallback()
     logs = {"loss": float(hvd.rank()), "accuracy": 1.0}
@@ -208,6 +238,19 @@ def test_metrics_that_are_vectors(keras, hvd):
     mean = (hvd.size() - 1) / 2
     assert logs["f1"].tolist() == [[mean, 1.0]] and logs["last"].tolist() == [1.0, mean]
     assert logs["loss"] == 2.0 and isinstance(logs["loss"], float)
+
+
+@pytest.mark.parametrize("of_last", [{"mae": 1.0}, {}, {"loss": 1.0, "mae": 2.0}, {"loss": np.ones(2)}])
+def test_metrics_that_differ(keras, hvd, of_last):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    callback = hvd.callbacks.MetricAverageCallback()
+    logs = of_last if hvd.rank() == hvd.size() - 1 else {"loss": 1.0}
+    with pytest.raises(ValueError, match="metrics differ.*'(loss|mae)' is .* on rank 0"):
+        callback.on_epoch_end(0, logs)
+    logs = {"loss": 2.0}
+    callback.on_epoch_end(1, logs)
+    assert logs == {"loss": 2.0}
 
 
 def test_learning_rates(keras, hvd, model_of):
@@ -478,6 +521,25 @@ def test_mixed_precision(keras, hvd, model_of):
     assert equal_on_all_ranks(hvd, model)
     changed = [(one != other).any() for one, other in zip(model.get_weights(), before)]
     assert hvd.rank() != 0 or any(changed)
+
+
+def test_fit_on_jax_waits_for_its_last_step(keras, hvd, model_of):
+    if keras.backend.backend() != "jax" or hvd.size() < 2:
+        pytest.skip("wants JAX and two ranks")
+    import jax
+
+    from ronde.jax import allreduce
+
+    class Fail(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            failing = jax.jit(lambda x: allreduce(jax.numpy.sin(x @ x), "failing"))
+            self.model.variables[0]._value = failing(jax.numpy.ones([300 + hvd.rank()] * 2))
+
+    model = model_of(0, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    with pytest.raises(hvd.HorovodInternalError, match="Mismatched ALLREDUCE .*failing"):
+        model.fit(*data(), verbose=0, callbacks=[Fail()])
+    # JAX waits for the last program with an effect at its end.
+    jax.jit(lambda x: allreduce(x, "afterwards"))(jax.numpy.ones(2)).block_until_ready()
 
 
 # The last test: steps that are traced after it are not checked.

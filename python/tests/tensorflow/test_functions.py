@@ -23,6 +23,20 @@ def test_broadcast_variables(tf, hvd, run):
     hvd.broadcast_variables([], 0)
 
 
+@pytest.mark.parametrize("shapes", [[[2]], [], [[2], [4]], [[2], [3]]])
+def test_broadcast_of_variables_that_differ(tf, hvd, shapes):
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    last = hvd.rank() == hvd.size() - 1
+    dtype = tf.int64 if shapes == [[2], [3]] and last else tf.float32
+    variables = [tf.Variable(tf.zeros(shape, dtype)) for shape in (shapes if last else [[2], [3]])]
+    with pytest.raises(ValueError, match=r"variable \d.*broadcast_variables needs the same"):
+        hvd.broadcast_variables(variables, 0)
+    unknown = tf.Variable(tf.fill([2], hvd.rank()), shape=tf.TensorShape(None))
+    hvd.broadcast_variables([unknown], 0)
+    assert unknown.numpy().tolist() == [0, 0]
+
+
 def test_objects(tf, hvd):
     root = hvd.size() - 1
     obj = {"rank": hvd.rank(), "text": "x" * hvd.rank()}

@@ -120,6 +120,15 @@ def test_local_layers(tf, hvd):
         hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[3])
 
 
+def test_local_layers_that_are_built_later(tf, hvd):
+    layer = tf.keras.layers.Dense(1, use_bias=False)
+    tape = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=layer, scale_local_gradients=False)
+    with tape:
+        loss = tf.reduce_sum(layer(tf.fill([1, 2], hvd.rank() + 1.0)))
+    (gradient,) = tape.gradient(loss, layer.trainable_variables)
+    assert gradient.numpy().tolist() == [[hvd.rank() + 1.0]] * 2
+
+
 def test_missing_gradients_stay_none(tf, hvd, run):
     used, unused = tf.Variable(1.0), tf.Variable(1.0)
 
@@ -130,6 +139,52 @@ def test_missing_gradients_stay_none(tf, hvd, run):
 
     nothing, gradient = run(step)
     assert nothing is None and gradient.numpy() == 2.0
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_gradients_that_are_missing_in_later_steps(tf, hvd, is_function):
+    variables = [tf.Variable(1.0) for _ in range(3)]
+
+    def step(*places):
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([variables[place] * (hvd.rank() + 1.0) for place in places])
+        gradients = hvd.DistributedGradientTape(tape, op=hvd.Sum).gradient(loss, variables)
+        return [-1.0 if gradient is None else gradient for gradient in gradients]
+
+    call = tf.function(step) if is_function else step
+    total = sum(range(1, hvd.size() + 1))
+    for _ in range(2):
+        for places in ([0, 1, 2], [0, 2], [1]):
+            expected = [total if place in places else -1.0 for place in range(3)]
+            assert [gradient.numpy() for gradient in map(tf.convert_to_tensor, call(*places))] == expected
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match=r"'variable \d'.* without a gradient.* of the same ones in each step"):
+            call(1, 0 if hvd.rank() == 0 else 2)
+
+
+def test_a_missing_gradient_does_not_mix_steps(tf, hvd, monkeypatch):
+    submitted = []
+    submit = hvd.library.submit
+
+    def recorded(kind, tensors, names, *args, **kwargs):
+        submitted.append(set(names))
+        return submit(kind, tensors, names, *args, **kwargs)
+
+    monkeypatch.setattr("ronde.tensorflow.library.submit", recorded)
+    variables = [tf.Variable(1.0), tf.Variable(1.0)]
+
+    def step(use_both):
+        with tf.GradientTape() as tape:
+            loss = variables[0] * 2 + variables[1] if use_both else variables[0] * 2
+        hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+    for call in (step, tf.function(step)):
+        names = []
+        for use_both in (True, False):
+            submitted.clear()
+            call(use_both)
+            names.append(set().union(*submitted))
+        assert len(names[0]) == 2 and len(names[1]) == 1 and not names[0] & names[1]
 
 
 def test_a_tape_is_a_tape(tf, hvd):
