@@ -156,10 +156,8 @@ pub(crate) fn broadcast(
     name: Option<&str>,
     set_id: u32,
 ) -> PyResult<u64> {
-    let root = usize::try_from(root).map_err(|_| {
-        let text = format!("invalid root rank {root}");
-        internal(tensor.py(), &text, About::default())
-    })?;
+    let root = usize::try_from(root)
+        .map_err(|_| PyValueError::new_err(format!("invalid root rank {root}")))?;
     let work = Pair::new(tensor, output).map(|pair| pair.into(Operation::Broadcast { root }));
     submit(
         tensor.py(),
