@@ -21,7 +21,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Protocol
 
-from .process_sets import ProcessSet
+from .. import _ronde
+from .process_sets import ProcessSet, global_process_set
 
 #: By the number of a process set, held during a check.
 _locks: dict[Optional[int], threading.RLock] = {}
@@ -46,6 +47,27 @@ class Operations(Protocol):
 def lock(process_set: ProcessSet) -> threading.RLock:
     """Held while a thread checks a model, and agrees on more with the other ranks."""
     return _locks.setdefault(process_set.process_set_id, threading.RLock())
+
+
+class Traces:
+    """Checks of models while a framework traces a step, which compiled steps do not repeat.
+
+    A rank that had joined then traces the step in a later epoch, and would wait for the other ranks
+    in its check. So the ranks exchange after each join whether there are such steps.
+    """
+
+    #: Whether a rank had joined during a check since the last join.
+    has_open = False
+    #: Whether that was so on some rank before a join: traced steps are no longer checked.
+    is_unchecked = False
+
+    def after_join(self, operations: Operations) -> None:
+        """Called by all ranks when all have joined."""
+        if _ronde.size() == 1:
+            return
+        flags = [self.has_open or self.is_unchecked]
+        (count,) = operations.sums(flags, f"{NAME}.join", global_process_set)
+        self.has_open, self.is_unchecked = False, count > 0
 
 
 class Answer(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Any, Optional
 import jax
 import numpy as np
 
-from .. import _ronde
 from ..common import model_check, objects, seat
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Sum
@@ -68,29 +67,12 @@ class Operations:
         return allgather_object(obj, name, process_set)
 
 
-class _Traces:
-    """Checks of trees while a step is traced, which compiled steps do not repeat.
-
-    A rank that had joined then traces the step in a later epoch, and would wait for the other ranks
-    in its check. So the ranks exchange after each join whether there are such steps.
-    """
-
-    #: Whether a rank had joined during a check since the last join.
-    has_open = False
-    #: Whether that was so on some rank before a join: traced steps are no longer checked.
-    is_unchecked = False
-
-
-_traces = _Traces()
+_traces = model_check.Traces()
 
 
 def after_join() -> None:
     """Called by all ranks when all have joined."""
-    if _ronde.size() == 1:
-        return
-    flags = [_traces.has_open or _traces.is_unchecked]
-    (count,) = Operations().sums(flags, f"{model_check.NAME}.join", global_process_set)
-    _traces.has_open, _traces.is_unchecked = False, count > 0
+    _traces.after_join(Operations())
 
 
 def check_same_tree(tree: Any, process_set: ProcessSet, is_traced: bool) -> bool:

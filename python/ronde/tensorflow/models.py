@@ -9,7 +9,6 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
-from .. import _ronde
 from ..common import model_check, seat
 from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet, global_process_set, size_of
@@ -50,29 +49,12 @@ class _Models:
 _models: weakref.WeakKeyDictionary[ProcessSet, _Models] = weakref.WeakKeyDictionary()
 
 
-class _Traces:
-    """Checks of models while a ``tf.function`` is traced, which its later calls do not repeat.
-
-    A rank that had joined then traces the function in a later epoch, and would wait for the other
-    ranks in its check. So the ranks exchange after each join whether there are such functions.
-    """
-
-    #: Whether a rank had joined during a check since the last join.
-    has_open = False
-    #: Whether that was so on some rank before a join: functions are no longer checked.
-    is_unchecked = False
-
-
-_traces = _Traces()
+_traces = model_check.Traces()
 
 
 def after_join() -> None:
     """Called by all ranks when all have joined."""
-    if _ronde.size() == 1:
-        return
-    flags = [_traces.has_open or _traces.is_unchecked]
-    (count,) = _Operations().sums(flags, f"{model_check.NAME}.join", global_process_set)
-    _traces.has_open, _traces.is_unchecked = False, count > 0
+    _traces.after_join(_Operations())
 
 
 def _reference(variable: Any) -> Callable[[], Any]:
