@@ -35,7 +35,7 @@ impl Logbook {
     /// job.
     ///
     /// # Errors
-    /// The file cannot be written; a warning after a reset.
+    /// The file cannot be written.
     pub(super) fn new(path: Option<&Path>, resets: u64) -> Result<Self, Error> {
         let open = match resets {
             0 => Log::create,
@@ -51,16 +51,8 @@ impl Logbook {
                 })
             })
         });
-        let log = match log.transpose() {
-            // As when it can no longer be written: the training goes on.
-            Err(error) if resets > 0 => {
-                tracing::warn!("{error}; the job goes on without it");
-                None
-            }
-            log => log?,
-        };
         Ok(Self {
-            log,
+            log: log.transpose()?,
             ..Self::default()
         })
     }

@@ -126,7 +126,8 @@ impl Autotune {
             waited: 0,
             searches: 0,
             last_search: 0,
-            logbook: Logbook::new(knobs.autotune_log.as_deref(), knobs.resets)?,
+            logbook: knobs
+                .unless_reset(Logbook::new(knobs.autotune_log.as_deref(), knobs.resets))?,
             store: Store::new(&knobs),
             skip: 0,
             lost: 0,

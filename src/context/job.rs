@@ -92,10 +92,10 @@ impl Job {
             knobs.backend = knobs::Backend::Tcp; // for the tuner: other settings suit MPI
         }
         let options = Options::new(&knobs, &identity, backend.name(), settings);
-        let timeline = match Timeline::new(options.clone(), &*clock) {
-            // As for metrics and the page.
-            Err(error) if knobs.resets > 0 => {
-                tracing::warn!("{error}; the job goes on without it");
+        let timeline = Timeline::new(options.clone(), &*clock).map(Some);
+        let timeline = match knobs.unless_reset(timeline)? {
+            Some(timeline) => timeline,
+            None => {
                 let options = Options {
                     path: None,
                     byteps: None,
@@ -103,7 +103,6 @@ impl Job {
                 };
                 Timeline::new(options, &*clock)?
             }
-            timeline => timeline?,
         };
         Ok(Self {
             init: match knobs.elastic_socket {
@@ -146,7 +145,7 @@ impl Job {
         let times = rank_times::Shared::open(&key, &self.identity);
         let (identity, backend) = (&self.identity, self.backend.name());
         let metrics = match self.knobs.has_metrics() {
-            true => self.unless_reset(prometheus::open(
+            true => self.knobs.unless_reset(prometheus::open(
                 &self.knobs,
                 &prometheus::Job {
                     identity,
@@ -158,7 +157,7 @@ impl Job {
             ))?,
             false => None,
         };
-        let page = self.unless_reset(dash::open(
+        let page = self.knobs.unless_reset(dash::open(
             &self.knobs,
             &dash::Job {
                 identity,
@@ -175,18 +174,6 @@ impl Job {
             metrics,
             page,
         )))
-    }
-
-    /// Outcome of opening metrics or a page. After a reset of an elastic job an error is a warning:
-    /// the host may be another one, or its disk full, and the training goes on.
-    fn unless_reset<T>(&self, opened: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
-        match opened {
-            Err(error) if self.knobs.resets > 0 => {
-                tracing::warn!("{error}; the job goes on without it");
-                Ok(None)
-            }
-            opened => opened,
-        }
     }
 
     /// Offers the controls of the running job to its live page, if it has one.

@@ -234,10 +234,10 @@ impl Engine {
                 }
                 Due::At(pace) | Due::Idle(Some(pace)) => {
                     // A long cycle time does not put off the checks.
-                    let check = (pace > now + CHECK_INTERVAL)
-                        .then(|| cycle.check_liveness(now))
-                        .transpose()?
-                        .flatten();
+                    let check = match pace > now + CHECK_INTERVAL {
+                        true => cycle.check_liveness(now)?,
+                        false => None,
+                    };
                     Ok(Advance::Park(Park::Pace(pace).until(check)))
                 }
                 Due::Idle(None) => cycle

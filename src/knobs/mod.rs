@@ -44,6 +44,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::error::Error;
+
 /// Default time limit of the start of a job that `ronde run` starts, and of a process set.
 pub const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -100,6 +102,19 @@ impl Knobs {
         match self.stall_check_disable {
             true => Duration::ZERO,
             false => Duration::from_secs(self.stall_warning_seconds),
+        }
+    }
+
+    /// Outcome of opening an output of the job: a log, a page. After a reset of an elastic job an
+    /// error is a warning, and the result the default: the host may be another one, or its disk
+    /// full, and the training goes on.
+    pub(crate) fn unless_reset<T: Default>(&self, opened: Result<T, Error>) -> Result<T, Error> {
+        match opened {
+            Err(error) if self.resets > 0 => {
+                tracing::warn!("{error}; the job goes on without it");
+                Ok(T::default())
+            }
+            opened => opened,
         }
     }
 

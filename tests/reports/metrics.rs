@@ -252,8 +252,11 @@ fn after_a_reset_a_job_goes_on_without_what_it_cannot_open() {
         ("RONDE_METRICS_FILE", "/no/such/folder/metrics.prom"),
         ("RONDE_METRICS_ADDR", "192.0.2.1:9400"), // of no interface
         ("RONDE_DASH", "192.0.2.1:9400"),
+        ("HOROVOD_TIMELINE", "/no/such/folder/timeline.json"),
+        ("HOROVOD_AUTOTUNE_LOG", "/no/such/folder/autotune.csv"),
     ] {
-        job_separately(TEST, 1, &[(variable, value)], || {
+        let env = [(variable, value), ("HOROVOD_AUTOTUNE", "1")];
+        job_separately(TEST, 1, &env, || {
             Context::from_env().map(drop).expect_err("the first start");
             let context = Context::builder().resets(1).build().expect("a later one");
             context.barrier().expect("it runs");

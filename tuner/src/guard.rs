@@ -163,7 +163,8 @@ impl Guard {
     }
 
     fn begin_pair(&mut self) {
-        let length = (self.rng).random_range(self.looks.lengths(self.pairs.len() + 1));
+        let lengths = self.looks.lengths(self.pairs.len() + 1);
+        let length = self.rng.random_range(lengths);
         self.visits = Visits::new(&mut self.rng, length);
     }
 

@@ -339,7 +339,7 @@ impl Drop for Turn<'_> {
         state.thread = None;
         state.has_ended |= tasks.is_none();
         let ends = tasks.as_ref().is_none_or(|Portable(tasks)| tasks.ends());
-        // What was not read yet is no event for the thread that waits for the operating system.
+        // The operating system does not report again the bytes that a turn has left unread.
         if let Some(Portable(tasks)) = &tasks
             && tasks.has_more()
         {

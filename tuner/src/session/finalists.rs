@@ -10,12 +10,25 @@ use crate::{Action, Point};
 /// Number of finalists.
 const FINALISTS: usize = 3;
 
-/// Visits of each setting, its sample included, and steps of an entry: two show a second step time
-/// that matters.
-const ENTRIES: (usize, usize) = (3, 2);
-/// The same where the start is far slower: entries cost nothing against it, and the comparison with
-/// it does not tell the finalists apart.
-const ENTRIES_FAR: (usize, usize) = (6, 4);
+/// How often settings are entered.
+struct Entries {
+    /// Visits of each setting, its sample included.
+    visits: usize,
+    /// Steps of an entry.
+    steps: usize,
+}
+
+/// Two steps show a second step time that matters.
+const ENTRIES: Entries = Entries {
+    visits: 3,
+    steps: 2,
+};
+/// If the start is far slower, an entry costs less than the steps at the start that it replaces. The
+/// comparison with the start does not tell the finalists apart.
+const ENTRIES_FAR: Entries = Entries {
+    visits: 6,
+    steps: 4,
+};
 /// A setting is entered if it is slower than the best by less than this, in log step time: a far
 /// network had stable step times 22 % apart.
 const GAP: f64 = 0.25;
@@ -24,7 +37,7 @@ impl Session {
     /// The setting to be entered next. None if the start and the finalists were entered often
     /// enough; a single finalist is entered by the comparison anyway.
     pub(super) fn next_entry(&self) -> Option<Point> {
-        let (wanted, _) = self.entries_wanted();
+        let wanted = self.entries_wanted().visits;
         // As many as the start and the finalists need: under noise, an entry may change which
         // settings are the best.
         if self.left() <= 0.0 || self.entries >= (1 + FINALISTS) * (wanted - 1) {
@@ -61,7 +74,7 @@ impl Session {
             .map(|(point, ..)| *point)
     }
 
-    fn entries_wanted(&self) -> (usize, usize) {
+    fn entries_wanted(&self) -> Entries {
         let both = self.start_log().zip(self.known(&self.incumbent));
         match both.is_some_and(|(start, best)| start - best > FAR_SLOWER) {
             true => ENTRIES_FAR,
@@ -79,7 +92,7 @@ impl Session {
 
     /// After a step of an entry.
     pub(super) fn on_entry(&mut self) -> Action {
-        if self.window.steps() < self.entries_wanted().1 {
+        if self.window.steps() < self.entries_wanted().steps {
             return Action::Keep;
         }
         self.close_window(Phase::Sample, self.sample);

@@ -35,7 +35,7 @@ fn the_whole_report_in_which_colours_change_nothing_else() {
 
 #[test]
 fn the_fields_of_the_json_are_documented() {
-    // What is unknown in the sample is left out of its JSON.
+    // The JSON omits unknown fields, so the sample gets values for them.
     let mut report = sample::report();
     report.withheld = Some(Withheld::Tuning);
     report.stages = vec![StageRow {
